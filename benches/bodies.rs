@@ -29,13 +29,13 @@ impl fmt::Display for Class {
 
 /// All bodies of a class (the files `<class>-NN.pb`), sorted by name.
 pub fn load(class: Class) -> Result<Vec<Bytes>> {
-    let folder = Path::new(concat!(
+    let directory = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../tests/golden/otlp/generated"
     ));
     let mut paths = Vec::new();
-    let entries = fs::read_dir(folder)
-        .with_context(|| format!("failed to list the bodies in {}", folder.display()))?;
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("failed to list the bodies in {}", directory.display()))?;
     for entry in entries {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -47,7 +47,7 @@ pub fn load(class: Class) -> Result<Vec<Bytes>> {
     ensure!(
         !paths.is_empty(),
         "no {class} bodies in {}",
-        folder.display()
+        directory.display()
     );
     paths
         .iter()
@@ -59,7 +59,7 @@ pub fn load(class: Class) -> Result<Vec<Bytes>> {
         .collect()
 }
 
-/// Counts the samples of an export request. Decodes as little as possible, because it runs beside what is measured.
+/// Counts the samples of an export request. Decodes as little as possible, because it runs while the programs are measured.
 pub fn count_samples(request: impl Buf) -> Result<u64, DecodeError> {
     let request = Request::decode(request)?;
     let profiles = request

@@ -133,7 +133,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The size of all files below `folder`.
+/// The size of all files below `directory`.
 fn bytes_in(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {

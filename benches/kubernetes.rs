@@ -233,8 +233,8 @@ impl Drop for Process {
 }
 
 fn measure(program: &Path, port: u16, options: &str) -> Result<Measured> {
-    let folder = tempfile::tempdir()?;
-    let kubeconfig = folder.path().join("kubeconfig");
+    let directory = tempfile::tempdir()?;
+    let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(
         &kubeconfig,
         format!(

@@ -42,8 +42,8 @@ fn main() -> Result<()> {
     println!(
         "samples; for each schema bytes per sample after gzip, CPU time of encoding and of gzip per 100,000 samples"
     );
-    for (folder, name) in [("online-v1", "agent, v1"), ("online-v2", "agent, v2")] {
-        let recorded = agent(folder)?;
+    for (directory, name) in [("online-v1", "agent, v1"), ("online-v2", "agent, v2")] {
+        let recorded = agent(directory)?;
         report(&format!("{name}, 5 s a batch"), &recorded)?;
         report(&format!("{name}, 30 s a batch"), &recorded.joined())?;
     }
@@ -71,10 +71,11 @@ impl Recorded {
     }
 }
 
-fn agent(folder: &str) -> Result<Recorded> {
+fn agent(directory: &str) -> Result<Recorded> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/parca");
-    let folder = Path::new(root).join(folder);
-    let entries = fs::read_dir(&folder).with_context(|| format!("no {}", folder.display()))?;
+    let directory = Path::new(root).join(directory);
+    let entries =
+        fs::read_dir(&directory).with_context(|| format!("no {}", directory.display()))?;
     let mut paths = entries
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! What `profcol record` costs beside `perf record` and `perf script`, for one command.
+//! What `profcol record` costs compared with `perf record` and `perf script`, for one command.
 //!
 //! ```text
 //! record [--rounds N] [--hertz N] -- COMMAND ARGUMENTS
@@ -57,11 +57,11 @@ const PROFILERS: [Profiler; 4] = [
 
 fn main() -> Result<()> {
     let options = Options::parse(std::env::args().skip(1))?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut costs: Vec<Vec<Cost>> = vec![Vec::new(); PROFILERS.len()];
     for _ in 0..options.rounds {
         for (profiler, costs) in PROFILERS.iter().zip(&mut costs) {
-            costs.push(profiler.measure(&options, folder.path())?);
+            costs.push(profiler.measure(&options, directory.path())?);
         }
     }
     let bare = median(costs.first().map_or(&[][..], Vec::as_slice));
@@ -123,10 +123,10 @@ impl Profiler {
         }
     }
 
-    fn measure(self, options: &Options, folder: &Path) -> Result<Cost> {
-        let times = folder.join("times");
-        let (output, text) = (folder.join("profile.pb.gz"), folder.join("script"));
-        let data = folder.join("perf.data");
+    fn measure(self, options: &Options, directory: &Path) -> Result<Cost> {
+        let times = directory.join("times");
+        let (output, text) = (directory.join("profile.pb.gz"), directory.join("script"));
+        let data = directory.join("perf.data");
         let mut command = match self {
             Self::None => Command::new("sh"),
             Self::Profcol => {
@@ -186,7 +186,7 @@ impl Profiler {
     }
 }
 
-/// Beside this program.
+/// Next to this program.
 fn profcol() -> Result<PathBuf> {
     let program = std::env::current_exe()?.with_file_name("profcol");
     ensure!(

@@ -76,7 +76,7 @@ fn read_methods(data: &[u8]) {
     let [ranges, address, other] = [ranges, address, other].map(u64::from_le_bytes);
     let memory = AnyMemory(rest);
     for layout in dotnet::Layout::all() {
-        // No process has this PID, so there are no files beside its program.
+        // No process has this PID, so there are no files next to its program.
         let mut runtime = DotNetRuntime::new(*layout, ranges, 0);
         for address in [address, other] {
             if let Ok(function) = runtime.function(&memory, address) {

@@ -42,14 +42,14 @@ pub fn run(files: impl IntoIterator<Item = PathBuf>, target: fn(&[u8])) {
 
 /// The committed seeds of a target.
 pub fn seeds(target: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("seeds")
         .join(target);
     let entries =
-        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("readable").path())
         .collect();
-    assert!(!files.is_empty(), "{} is empty", folder.display());
+    assert!(!files.is_empty(), "{} is empty", directory.display());
     files
 }

@@ -49,7 +49,7 @@ struct Channel {
 // === impl Notifier ===
 
 impl Notifier {
-    /// Without `NOTIFY_SOCKET`, all calls do nothing.
+    /// Connects to `NOTIFY_SOCKET`; if that is not set, all calls do nothing.
     pub fn from_environment() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|it| !it.is_empty()) else {
             return Self::default();

@@ -67,7 +67,7 @@ impl Default for Dropped {
 }
 
 impl Dropped {
-    /// Those of `needed` that a start with this configuration would have kept.
+    /// The capabilities of `needed` that a start with this configuration would have kept.
     pub fn missing(&self, needed: Capabilities) -> Capabilities {
         let needed = set(with_stand_in(needed, self.held));
         Capabilities::from_bits((needed & self.set).bits())

@@ -34,7 +34,7 @@ pub struct Signals {
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// With the signal's name.
+    /// A stop by the signal of this name.
     Stop(&'static str),
     Reload,
 }

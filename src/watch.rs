@@ -1,7 +1,7 @@
 //! Watches the files of the configuration.
 //!
 //! An editor or a configuration manager replaces a file, and Kubernetes replaces a symbolic link on the way to it
-//! (`..data` in a mounted ConfigMap). So the folder of each file and of each such link is watched, for these names only.
+//! (`..data` in a mounted ConfigMap). So the directory of each file and of each such link is watched, for these names only.
 //! inotify through rustix, which the binary uses anyway: a library for several systems would add a thread and its own queue.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -37,7 +37,7 @@ pub struct Watcher {
     files: FileHashes,
 }
 
-/// The names of interest by watched folder.
+/// The names of interest by watched directory.
 type Names = HashMap<i32, HashSet<OsString>>;
 
 /// Files and hashes of their contents; `None` for those that cannot be read.
@@ -103,8 +103,8 @@ fn watch(files: &FileHashes) -> io::Result<(AsyncFd<OwnedFd>, Names)> {
     let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
     let mut names = Names::new();
     let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE;
-    for (folder, name) in files.keys().flat_map(|file| places(file)) {
-        match inotify::add_watch(&events, &folder, wanted) {
+    for (directory, name) in files.keys().flat_map(|file| watched_entries(file)) {
+        match inotify::add_watch(&events, &directory, wanted) {
             Ok(watch) => {
                 names.entry(watch).or_default().insert(name);
             }
@@ -122,27 +122,27 @@ fn current(files: &FileHashes) -> FileHashes {
     files.collect()
 }
 
-/// The folder and the name of the file, and of each symbolic link on the way to it.
-fn places(file: &Path) -> Vec<(PathBuf, OsString)> {
+/// The directory and the name of the file, and of each symbolic link on the way to it.
+fn watched_entries(file: &Path) -> Vec<(PathBuf, OsString)> {
     let Ok(file) = std::path::absolute(file) else {
         return Vec::new();
     };
-    let mut places = Vec::new();
-    let mut folder = PathBuf::from("/");
+    let mut watched_entries = Vec::new();
+    let mut directory = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = parts(&file);
     let mut links = 0;
     while let Some(part) = rest.pop_front() {
         if part == ".." {
-            folder.pop();
+            directory.pop();
             continue;
         }
-        let here = folder.join(&part);
+        let here = directory.join(&part);
         let target = fs::read_link(&here).ok();
         if target.is_some() || rest.is_empty() {
-            places.push((folder.clone(), part));
+            watched_entries.push((directory.clone(), part));
         }
         let Some(target) = target else {
-            folder = here;
+            directory = here;
             continue;
         };
         links += 1;
@@ -150,13 +150,13 @@ fn places(file: &Path) -> Vec<(PathBuf, OsString)> {
             break;
         }
         if target.is_absolute() {
-            folder = PathBuf::from("/");
+            directory = PathBuf::from("/");
         }
         let mut followed = parts(&target);
         followed.append(&mut rest);
         rest = followed;
     }
-    places
+    watched_entries
 }
 
 fn parts(path: &Path) -> VecDeque<OsString> {
@@ -182,8 +182,8 @@ mod tests {
 
     #[tokio::test]
     async fn notices_each_way_to_change_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
         // As in a ConfigMap.
         for version in ["1", "2"] {
             fs::create_dir(path(version)).unwrap();
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn a_loop_of_links_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
         symlink(path("b"), path("a")).unwrap();
         symlink(path("a"), path("b")).unwrap();
-        assert!(places(&path("a")).len() > MAX_LINKS);
+        assert!(watched_entries(&path("a")).len() > MAX_LINKS);
     }
 }

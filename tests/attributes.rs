@@ -170,8 +170,8 @@ fn processes_names_their_language_runtimes() {
 
 #[test]
 fn processes_warns_of_a_container_runtime_that_does_not_answer() {
-    let folder = tempfile::tempdir().expect("a directory for the socket");
-    let socket = folder.path().join("hangs.sock");
+    let directory = tempfile::tempdir().expect("a directory for the socket");
+    let socket = directory.path().join("hangs.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a short path");
     let socket = path(&socket);
     let config = file(

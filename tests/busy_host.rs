@@ -108,8 +108,8 @@ fn an_overloaded_host_gets_names_and_a_whole_profile() {
     if !can_profile() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let busy = folder.path().join("busy_program");
+    let directory = tempfile::tempdir().unwrap();
+    let busy = directory.path().join("busy_program");
     let built = Command::new("cc")
         .args(["-O2", "-g", "-o"])
         .arg(&busy)
@@ -122,12 +122,12 @@ fn an_overloaded_host_gets_names_and_a_whole_profile() {
         others.push(Running::start(Command::new(&busy).arg("600")));
     }
 
-    let [output, errors] = ["output", "errors"].map(|name| folder.path().join(name));
+    let [output, errors] = ["output", "errors"].map(|name| directory.path().join(name));
     let text = |path: &Path| fs::read_to_string(path).unwrap();
     let mut profcol = Running::start(
         Command::new(PROFCOL)
             .args(["--set", "service.telemetry.logs.level=info"])
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .env("OUTPUT", "profiles")
             .stdout(File::create(&output).unwrap())
             .stderr(File::create(&errors).unwrap()),
@@ -165,7 +165,7 @@ fn an_overloaded_host_gets_names_and_a_whole_profile() {
     assert!(!errors.contains("ERROR"), "{errors}");
 
     let mut found = Profiled::default();
-    for file in fs::read_dir(folder.path().join("profiles")).unwrap() {
+    for file in fs::read_dir(directory.path().join("profiles")).unwrap() {
         let file = fs::read(file.unwrap().path()).unwrap();
         found.add(&read(&file, Limits::default()).unwrap(), "/busy_program");
     }

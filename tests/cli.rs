@@ -136,7 +136,7 @@ fn check_escaped(answer: &Ended, expected: &str) {
 
 #[test]
 fn untrusted_text_is_escaped_everywhere() {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary directory");
     std::fs::write(folder.path().join(format!("{EVIL}.padata")), "nothing").expect("written");
     let listed = run(&["upload", path(folder.path()), "--dry-run"]);
     check_escaped(&listed, &format!("{ESCAPED}.padata: 7 bytes"));
@@ -195,7 +195,7 @@ processors: {{relabel: {{configs: [
 
 #[test]
 fn the_name_of_a_process_is_escaped() {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary directory");
     let program = folder.path().join("e\x1b[2J\n\u{202e}vil");
     std::fs::copy("/bin/sleep", &program).expect("copied");
     let mut child = std::process::Command::new(&program)
@@ -207,8 +207,8 @@ fn the_name_of_a_process_is_escaped() {
         ("yaml", r"e\x1B[2J\n\u202Evil"),
         ("json", r"e\u001b[2J\n\u202evil"),
     ] {
-        let told = run(&["processes", "--pid", &pid, "--format", format]);
-        check_escaped(&told, &format!("\"{expected}\""));
+        let printed = run(&["processes", "--pid", &pid, "--format", format]);
+        check_escaped(&printed, &format!("\"{expected}\""));
     }
     child
         .kill()
@@ -384,7 +384,7 @@ fn generated_answers_to_broken_configurations() {
     let folder = root().join("tests/broken");
     let mut stale = Vec::new();
     let mut names: Vec<_> = std::fs::read_dir(&folder)
-        .expect("the folder exists")
+        .expect("the directory exists")
         .map(|entry| entry.expect("readable").path())
         .filter(|path| {
             path.extension()
@@ -497,15 +497,15 @@ fn ready(command: &mut std::process::Command) -> (Running, String) {
         .expect("the binary was built for this test");
     let stderr = child.stderr.take().expect("piped");
     let running = Running(child);
-    let mut said = String::new();
+    let mut output = String::new();
     for line in std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok) {
-        said.push_str(&line);
-        said.push('\n');
+        output.push_str(&line);
+        output.push('\n');
         if line.contains("Everything is ready") {
-            return (running, said);
+            return (running, output);
         }
     }
-    panic!("it ended: {said}");
+    panic!("it ended: {output}");
 }
 
 fn kill(signal: &str, pid: u32) {
@@ -531,7 +531,7 @@ service:
 
 #[test]
 fn other_signals_do_not_stop_it() {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary directory");
     let log = folder.path().join("log");
     let config = file("run.yaml", logging_to(&log));
     let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
@@ -568,7 +568,7 @@ fn closing_the_terminal_stops_it_except_under_nohup() {
         ),
         ("nohup ", "Reloaded the configuration."),
     ] {
-        let folder = tempfile::tempdir().expect("can create a temporary folder");
+        let folder = tempfile::tempdir().expect("can create a temporary directory");
         let log = folder.path().join("log");
         let config = file("run.yaml", logging_to(&log));
         let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
@@ -687,7 +687,7 @@ fn root_keeps_the_capabilities_that_the_configuration_uses() {
         .rev()
         .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("one port below 1024 is free");
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    let folder = tempfile::tempdir().expect("can create a temporary directory");
     std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY))
         .expect("root has the permission");
     let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -710,14 +710,14 @@ service:
             exporter.split(':').next().unwrap_or_default()
         );
         let config = file("run.yaml", config);
-        let (running, said) = ready(&mut profcol(&["--config", path(&config.path)]));
+        let (running, output) = ready(&mut profcol(&["--config", path(&config.path)]));
         check_privileges(running.0.id(), expected);
-        assert!(said.contains("Dropped unused capabilities"), "{said}");
-        said
+        assert!(output.contains("Dropped unused capabilities"), "{output}");
+        output
     };
     let any = "127.0.0.1:0";
-    let said = check(any, "otlp_grpc: {endpoint: 'localhost:1'}", DAC_READ_SEARCH);
-    assert!(said.contains("kept=CAP_DAC_READ_SEARCH "), "{said}");
+    let output = check(any, "otlp_grpc: {endpoint: 'localhost:1'}", DAC_READ_SEARCH);
+    assert!(output.contains("kept=CAP_DAC_READ_SEARCH "), "{output}");
     let low = format!("127.0.0.1:{low_port}");
     let needed = DAC_READ_SEARCH | NET_BIND_SERVICE;
     check(&low, "nop: ", needed);
@@ -826,7 +826,7 @@ fn profiles_are_converted_and_compared() {
     let before = file("before.folded", BEFORE);
     let after = file("after.folded", AFTER);
     let [html, pprof, again] =
-        ["a.html", "a.pb.gz", "again.folded"].map(|name| before.folder.path().join(name));
+        ["a.html", "a.pb.gz", "again.folded"].map(|name| before.directory.path().join(name));
     let (before, after) = (path(&before.path), path(&after.path));
     for target in [&html, &pprof] {
         check(&["convert", before, path(target)], 0, "", "Wrote ");

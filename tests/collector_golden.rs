@@ -254,9 +254,9 @@ fn recorded(text: &str) -> Recorded {
     }
 }
 
-fn files(folder: &Path, suffix: &str) -> Vec<(String, String)> {
+fn files(directory: &Path, suffix: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder exists") {
+    for entry in std::fs::read_dir(directory).expect("the directory exists") {
         let path = entry.expect("readable").path();
         let name = path
             .file_name()
@@ -271,20 +271,20 @@ fn files(folder: &Path, suffix: &str) -> Vec<(String, String)> {
     found
 }
 
-fn as_recorded(folder: &Path, name: &str, recorded: &Recorded) -> Ended {
+fn as_recorded(directory: &Path, name: &str, recorded: &Recorded) -> Ended {
     let arguments: Vec<&str> = recorded.arguments.iter().map(String::as_str).collect();
-    let config = folder.join(format!("{name}.yaml"));
+    let config = directory.join(format!("{name}.yaml"));
     ended(profcol(&arguments).args(["--config", path(&config)]))
 }
 
 #[test]
 fn accepts_and_rejects_like_the_collector() {
-    let folder = golden("collector");
+    let directory = golden("collector");
     let expected: BTreeMap<_, _> = REFUSED.iter().copied().collect();
     let mut wrong = Vec::new();
-    for (name, text) in files(&folder, ".validate.txt") {
+    for (name, text) in files(&directory, ".validate.txt") {
         let recorded = recorded(&text);
-        let answer = as_recorded(&folder, &name, &recorded);
+        let answer = as_recorded(&directory, &name, &recorded);
         if recorded.code == 0 || ACCEPTED_HERE.contains(&name.as_str()) {
             let silent = answer.stdout.is_empty() && answer.stderr.is_empty();
             if answer.code != Some(0) || !silent {
@@ -314,11 +314,11 @@ fn accepts_and_rejects_like_the_collector() {
 
 #[test]
 fn resolves_like_the_collector() {
-    let folder = golden("collector");
+    let directory = golden("collector");
     let mut wrong = Vec::new();
     let mut used = vec![false; DIFFERENT.len()];
     for suffix in [".print-config.txt", ".print-config-redacted.txt"] {
-        for (name, text) in files(&folder, suffix) {
+        for (name, text) in files(&directory, suffix) {
             let mut recorded = recorded(&text);
             if recorded.arguments.is_empty() {
                 let mode = if suffix.contains("redacted") {
@@ -331,10 +331,10 @@ fn resolves_like_the_collector() {
             let answer = match name.as_str() {
                 "merge" => ended(
                     profcol(&["print-config", "--mode=unredacted"])
-                        .args(["--config", path(&folder.join("merge-1.yaml"))])
-                        .args(["--config", path(&folder.join("merge-2.yaml"))]),
+                        .args(["--config", path(&directory.join("merge-1.yaml"))])
+                        .args(["--config", path(&directory.join("merge-2.yaml"))]),
                 ),
-                name => as_recorded(&folder, name, &recorded),
+                name => as_recorded(&directory, name, &recorded),
             };
             if answer.code != Some(0) {
                 wrong.push(format!("{name}: {answer:#?}"));
@@ -480,10 +480,10 @@ service:
     } in rows
     {
         let file = file("c.yaml", config.replace("VALUE", value));
-        std::fs::write(file.folder.path().join("f.txt"), "from file\n").expect("written");
+        std::fs::write(file.directory.path().join("f.txt"), "from file\n").expect("written");
         let mut command = profcol(&["print-config", "--mode=unredacted", "--config", "c.yaml"]);
         command
-            .current_dir(file.folder.path())
+            .current_dir(file.directory.path())
             .env("ENV_VALUE", "some expanded value");
         let answer = ended(command.envs(environment));
         let right = match resolved.strip_prefix("error: ") {

@@ -23,8 +23,8 @@ const REQUESTS: u64 = 25;
 
 #[test]
 fn every_sample_arrives_unchanged_through_batch_and_two_exporters() {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
-    let file = folder.path().join("profiles");
+    let directory = tempfile::tempdir().expect("can create a temporary directory");
+    let file = directory.path().join("profiles");
     // Some batches are refused and sent in pieces, the others unchanged.
     let destination = Destination::new(Mode::AtMost(20_000));
     let config = format!(
@@ -125,8 +125,8 @@ fn the_example_sidecar_answers_after_its_gateway() {
 
 #[test]
 fn a_replay_ends_after_delivery_and_fails_on_undelivered_data() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("profiles.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profiles.jsonl");
     let model = model_of(&noise(0));
     let record = json::encode(&model, ResourceAttrEncoding::Plain);
     let replay = |destination: &Destination| {

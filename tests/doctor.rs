@@ -48,7 +48,7 @@ fn run_doctor(file: &File) -> (Option<i32>, Vec<[String; 3]>, Vec<Value>) {
 const SANDBOX: &str = "service::sandbox";
 
 #[test]
-fn all_checks_pass_with_reachable_destinations_and_writable_folders() {
+fn all_checks_pass_with_reachable_destinations_and_writable_directories() {
     let there = Destination::new(Mode::Take);
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("new/profiles");
@@ -213,7 +213,7 @@ fn gives_up_on_silent_destinations_and_checks_all_concurrently() {
 }
 
 #[test]
-fn reports_folders_of_other_users_to_an_unprivileged_user() {
+fn reports_directories_of_other_users_to_an_unprivileged_user() {
     if !is_root() {
         skip("only root can become another user");
         return;

@@ -65,9 +65,9 @@ fn the_firefox_profiler_shows_threads_functions_and_kinds_of_code() {
     let Some(program) = profiler() else {
         return skip("there is no @firefox-devtools/profiler-cli in NODE_PATH for Node");
     };
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in ["a.firefox.json", "a.firefox.json.gz"] {
-        let profile = folder.path().join(name);
+        let profile = directory.path().join(name);
         let converted = ended(&mut profcol(&["convert", THREADS, path(&profile)]));
         assert_eq!(converted.code, Some(0));
         let profiler = Profiler::load(program.clone(), &profile);
@@ -100,9 +100,10 @@ fn the_firefox_profiler_shows_threads_functions_and_kinds_of_code() {
 fn profiler() -> Option<PathBuf> {
     let has_node = Command::new("node").arg("--version").output();
     has_node.ok().filter(|it| it.status.success())?;
-    let folders = std::env::var("NODE_PATH").unwrap_or_default();
-    let program =
-        |folder| Path::new(folder).join("@firefox-devtools/profiler-cli/dist/profiler-cli.js");
-    let mut programs = folders.split(':').map(program);
+    let directories = std::env::var("NODE_PATH").unwrap_or_default();
+    let program = |directory| {
+        Path::new(directory).join("@firefox-devtools/profiler-cli/dist/profiler-cli.js")
+    };
+    let mut programs = directories.split(':').map(program);
     programs.find(|it| it.is_file())
 }

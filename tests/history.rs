@@ -13,7 +13,7 @@ use profcol_profile::{KeyValue, Profiles};
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::faults::Faults;
 use profcol_test_harness::peers::{Process, free_address, post_profiles, profcol};
-use profcol_test_harness::support::{SmallDisk, copy_folder, path, run};
+use profcol_test_harness::support::{SmallDisk, copy_directory, path, run};
 use serde_json::Value;
 
 /// A profcol with a minute of history in memory and all of it on disk.
@@ -201,7 +201,7 @@ fn a_kill_at_any_change_of_a_file_costs_nothing_that_is_on_disk() {
     let calls = faults.kill_at_each(|call| {
         let parent = tempfile::tempdir_in(folder.path()).unwrap();
         let directory = parent.path().join("live");
-        copy_folder(&kept, &directory);
+        copy_directory(&kept, &directory);
         let [otlp, page] = [free_address(), free_address()];
         let mut process = faults.profcol(&Host::config(&directory, otlp, page));
         let listens = || [otlp, page].iter().all(|it| TcpStream::connect(it).is_ok());

@@ -206,8 +206,8 @@ fn check(name: &str, expr: &str) {
 /// The metrics in the READMEs; `up` is Prometheus' own.
 fn documented() -> BTreeSet<String> {
     let mut found: BTreeSet<String> = ["up".to_owned()].into();
-    for folder in ["components", "deploy"] {
-        for page in pages_below(&root().join(folder)) {
+    for directory in ["components", "deploy"] {
+        for page in pages_below(&root().join(directory)) {
             let text = fs::read_to_string(page).unwrap();
             let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
             // Some rows list several metrics.
@@ -224,8 +224,8 @@ fn is_metric(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-fn pages_below(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder)
+fn pages_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let found = entries.flat_map(|path| match path.is_dir() {

@@ -29,8 +29,8 @@ type Message = HashMap<String, String>;
 
 impl Supervised {
     fn start(config: &str, watchdog: Duration) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("notify");
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("notify");
         let socket = UnixDatagram::bind(&place).unwrap();
         let config = file("config.yaml", config);
         let mut command = profcol(&["--config", path(&config.path)]);
@@ -41,7 +41,7 @@ impl Supervised {
         Self {
             socket,
             child,
-            _files: (folder, config),
+            _files: (directory, config),
         }
     }
 

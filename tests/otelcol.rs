@@ -21,12 +21,12 @@ const EXPORTS: [(&str, usize); 8] = [
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
 fn profcol_between_two_collectors_changes_nothing() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/otlp/profiler");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/otlp/profiler");
     let alone = {
         let (from, to) = (free_address(), free_address());
         let last = collector_that_prints(to);
         let _first = collector_that_forwards(from, to);
-        send_all(&folder, from, last)
+        send_all(&directory, from, last)
     };
     let due: usize = EXPORTS.iter().map(|(_, samples)| samples).sum();
     let arrived = alone
@@ -39,7 +39,7 @@ fn profcol_between_two_collectors_changes_nothing() {
     let last = collector_that_prints(to);
     let middle = profcol_that_forwards(between, to);
     let _first = collector_that_forwards(from, between);
-    let through_profcol = send_all(&folder, from, last);
+    let through_profcol = send_all(&directory, from, last);
     assert!(
         through_profcol == alone,
         "{through_profcol}\n--- without profcol:\n{alone}"
@@ -49,9 +49,9 @@ fn profcol_between_two_collectors_changes_nothing() {
 }
 
 /// Posts the exports to `from` one by one, waits for each to arrive at `last`, and returns the output of `last`.
-fn send_all(folder: &Path, from: SocketAddr, mut last: Process) -> String {
+fn send_all(directory: &Path, from: SocketAddr, mut last: Process) -> String {
     for (sent, (name, samples)) in EXPORTS.iter().enumerate() {
-        let body = fs::read(folder.join(name)).expect("the recording exists");
+        let body = fs::read(directory.join(name)).expect("the recording exists");
         let answer = post_profiles(from, "application/x-protobuf", &body);
         assert_eq!(answer, "HTTP/1.1 200 OK", "{name}");
         let due = format!("\"sample records\": {samples}}}");

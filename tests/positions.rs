@@ -106,10 +106,10 @@ fn records_survive_kills_and_are_not_sent_again_after_a_stop() {
         .into_iter()
         .enumerate()
     {
-        let asked = destination.asked();
+        let requests = destination.requests();
         let process = rig.start(queue);
         rig.append(round * 20 + 1..=round * 20 + 20);
-        destination.wait_until_asked(asked + 1);
+        destination.wait_for_requests(requests + 1);
         // With SIGKILL.
         drop(process);
     }

@@ -347,7 +347,7 @@ fn queries_of_the_dashboard_are_promql() {
         .map(|it| it.replace("$__rate_interval", "5m"))
         .collect();
     queries.push("sum by (receiver) (rate(up[5m])".to_owned());
-    let answer = asked(&json!({"expressions": queries, "rules": rules()}));
+    let answer = query(&json!({"expressions": queries, "rules": rules()}));
     let wrong = answer.expressions.last().unwrap();
     assert!(wrong.contains("unclosed left parenthesis"), "{wrong}");
     assert_eq!(answer.expressions.len(), queries.len());
@@ -372,12 +372,12 @@ fn answer(cases: impl Iterator<Item = (Series, u32)>) -> Vec<Vec<Alert>> {
         json!({"series": series, "minute": after})
     });
     let cases: Vec<Value> = cases.collect();
-    let answer = asked(&json!({"rules": rules(), "cases": cases}));
+    let answer = query(&json!({"rules": rules(), "cases": cases}));
     assert_eq!(answer.firing.len(), cases.len());
     answer.firing
 }
 
-fn asked(request: &Value) -> Answer {
+fn query(request: &Value) -> Answer {
     let answer: Answer = serde_json::from_str(&promql(&request.to_string())).unwrap();
     assert!(answer.errors.is_empty(), "{:?}", answer.errors);
     answer

@@ -23,7 +23,7 @@ const SECOND_TRY: &str = "retrying in another one";
 
 /// A program with functions `first` and `second`.
 struct Built {
-    _folder: TempDir,
+    _directory: TempDir,
     path: PathBuf,
     build_id: String,
 }
@@ -35,8 +35,11 @@ impl Built {
 
     /// With this many other functions.
     fn with_symbols(count: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, path) = (folder.path().join("code.c"), folder.path().join("code.so"));
+        let directory = tempfile::tempdir().unwrap();
+        let (source, path) = (
+            directory.path().join("code.c"),
+            directory.path().join("code.so"),
+        );
         let code =
             "int first(int a) {\n  return a * 7;\n}\nint second(int a) {\n  return a * 9;\n}\n";
         let more = |number| {
@@ -59,7 +62,7 @@ impl Built {
             .status();
         assert!(built.unwrap().success());
         Self {
-            _folder: folder,
+            _directory: directory,
             path,
             build_id,
         }
@@ -312,10 +315,7 @@ fn a_file_that_takes_too_much_memory_is_refused_and_others_are_not() {
     assert_eq!(symbolizer.symbolize(&good.profile("second")), second());
     let path = bomb.path.to_str().unwrap();
     let output = symbolizer.rig.stop();
-    assert!(
-        output.contains("failed twice at this executable"),
-        "{output}"
-    );
+    assert!(output.contains("failed twice on an executable"), "{output}");
     assert!(output.contains(path), "{output}");
 }
 

@@ -26,8 +26,8 @@ use serde_json::Value;
 const OVERRIDES: &[(&str, &str, &str)] = &[
     ("receivers", "otlp", "protocols.grpc.endpoint=127.0.0.1:0"),
     ("receivers", "otlp", "protocols.http.endpoint=127.0.0.1:0"),
-    ("receivers", "otlp_file", "include=[FOLDER/*.jsonl]"),
-    ("receivers", "padata", "storage_path=FOLDER"),
+    ("receivers", "otlp_file", "include=[DIRECTORY/*.jsonl]"),
+    ("receivers", "padata", "storage_path=DIRECTORY"),
     ("receivers", "parca", "endpoint=127.0.0.1:0"),
     ("processors", "k8s_attributes", "passthrough=true"),
     (
@@ -35,7 +35,7 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
         "probabilistic_sampler",
         "sampling_percentage=100",
     ),
-    ("exporters", "file", "path=FOLDER/profiles.jsonl"),
+    ("exporters", "file", "path=DIRECTORY/profiles.jsonl"),
     ("exporters", "live_view", "endpoint=127.0.0.1:0"),
     (
         "exporters",
@@ -45,13 +45,17 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("exporters", "load_balancing", "resolver.dns.port=GRPC"),
     ("exporters", "otlp_grpc", "endpoint=http://127.0.0.1:GRPC"),
     ("exporters", "otlp_http", "endpoint=http://127.0.0.1:HTTP"),
-    ("exporters", "padata", "storage_path=FOLDER"),
+    ("exporters", "padata", "storage_path=DIRECTORY"),
     ("exporters", "parca", "endpoint=127.0.0.1:PARCA"),
-    ("exporters", "pprof_file", "directory=FOLDER"),
-    ("exporters", "profile_file", "path=FOLDER/profile.html"),
-    ("extensions", "basicauth", "htpasswd.file=FOLDER/secrets"),
-    ("extensions", "bearertokenauth", "filename=FOLDER/secrets"),
-    ("extensions", "file_storage", "directory=FOLDER/storage"),
+    ("exporters", "pprof_file", "directory=DIRECTORY"),
+    ("exporters", "profile_file", "path=DIRECTORY/profile.html"),
+    ("extensions", "basicauth", "htpasswd.file=DIRECTORY/secrets"),
+    (
+        "extensions",
+        "bearertokenauth",
+        "filename=DIRECTORY/secrets",
+    ),
+    ("extensions", "file_storage", "directory=DIRECTORY/storage"),
     ("extensions", "health_check", "endpoint=127.0.0.1:0"),
 ];
 
@@ -117,7 +121,7 @@ fn parse(text: &str) -> Node {
     yaml::parse(&sources, id).unwrap_or_else(|problem| panic!("{problem}:\n{text}"))
 }
 
-/// A test environment: a folder, and ports with and without listeners.
+/// A test environment: a directory, and ports with and without listeners.
 struct Environment {
     folder: tempfile::TempDir,
     grpc: u16,
@@ -130,7 +134,7 @@ impl Environment {
         let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = |free: &std::net::TcpListener| free.local_addr().expect("bound").port();
         let (grpc, http, parca) = (free(), free(), free());
-        let folder = tempfile::tempdir().expect("can create a temporary folder");
+        let folder = tempfile::tempdir().expect("can create a temporary directory");
         std::fs::write(folder.path().join("secrets"), "user:password\n").expect("written");
         Self {
             folder,
@@ -162,7 +166,7 @@ impl Environment {
                     .is_none_or(|protocol| protocols().is_some_and(|p| p.contains_key(protocol)))
             });
             if there {
-                let set = set.replace("FOLDER", path(self.folder.path()));
+                let set = set.replace("DIRECTORY", path(self.folder.path()));
                 let set = set.replace("GRPC", &self.grpc.to_string());
                 let set = set.replace("HTTP", &self.http.to_string());
                 let set = set.replace("PARCA", &self.parca.to_string());
@@ -370,7 +374,7 @@ fn every_example_is_valid() {
 
 #[test]
 fn every_whole_configuration_is_valid() {
-    let files = std::fs::read_dir(root().join("config-examples")).expect("the folder exists");
+    let files = std::fs::read_dir(root().join("config-examples")).expect("the directory exists");
     let files = files.map(|entry| entry.expect("readable").path());
     let configs: Vec<_> = files
         .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
@@ -407,7 +411,7 @@ async fn every_example_starts_and_stops() {
         assert!(
             document.writes().is_empty()
                 || document.capabilities().contains(Capabilities::DAC_OVERRIDE),
-            "{what} writes files: root must be able to write to the folders of other users"
+            "{what} writes files: root must be able to write to the directories of other users"
         );
         let for_root = FOR_ROOT
             .iter()

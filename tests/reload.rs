@@ -485,7 +485,7 @@ fn a_replaced_exporter_that_hangs_is_counted_and_holds_up_nothing() {
     let rig = Rig::start(&config(&[("otlp_grpc", to(&hanging, no_end))], service));
     let client = rig.client();
     client.send(&profiles(7)).unwrap();
-    hanging.wait_until_asked(1);
+    hanging.wait_for_requests(1);
     rig.write("1", &config(&[("otlp_grpc", to(&working, ""))], service));
     // Two at once.
     rig.signal("-HUP");

@@ -58,8 +58,8 @@ fn append(file: &Path) {
 /// Sends records of a file through these pipelines, while the one exporter gives up on them and then takes them.
 /// It gives up more often than there are batches before it takes them.
 fn send_records(pipelines: &str, batches: usize) -> (Destination, Destination) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.otlp");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.otlp");
     fs::write(&file, "").unwrap();
     let (good, flaky) = (Destination::new(Mode::Take), Destination::new(refusing()));
     let file_name = file.display();

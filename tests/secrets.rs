@@ -120,7 +120,7 @@ fn names<C: ?Sized>(
         .map(move |entry| (kind, entry.name, (entry.schema)()))
 }
 
-/// Each alone, in configurations that are valid, invalid beside it, and not YAML.
+/// Each alone, in configurations that are valid, invalid elsewhere, and not YAML.
 #[test]
 fn no_report_shows_a_secret_option() {
     let components = names(Kind::Receiver, REGISTRY.receivers)
@@ -197,7 +197,7 @@ impl Drop for Running {
     }
 }
 
-/// The content of all files below a folder, except those whose name begins with `config`.
+/// The content of all files below a directory, except those whose name begins with `config`.
 fn files_below(folder: &Path, found: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -227,7 +227,7 @@ fn post(to: SocketAddr, token: &str) -> u16 {
 #[test]
 fn a_running_service_shows_no_secret() {
     let folder = tempfile::tempdir().unwrap();
-    let in_folder = |name: &str| folder.path().join(name);
+    let in_directory = |name: &str| folder.path().join(name);
     let [otlp, metrics, pages, page, health] = [(); 5].map(|()| free_address());
     let nobody = ClosedPort::reserve();
     let closed = nobody.address;
@@ -279,13 +279,13 @@ service:
       processors: [symbolize]
       exporters: [otlp_grpc/token, otlp_http/password, otlp_http/url, otlp_http/proxy, otlp_http/environment, parca, kafka, live_view]
 ",
-        cache = path(&in_folder("cache")),
-        storage = path(&in_folder("storage")),
-        log = path(&in_folder("log")),
+        cache = path(&in_directory("cache")),
+        storage = path(&in_directory("storage")),
+        log = path(&in_directory("log")),
         host = metrics.ip(),
         port = metrics.port(),
     );
-    let config_path = in_folder("config.yaml");
+    let config_path = in_directory("config.yaml");
     fs::write(&config_path, &config).unwrap();
     let command = |arguments: &[&str]| {
         let mut command = profcol(&[arguments, &["--config", path(&config_path)]].concat());
@@ -296,13 +296,13 @@ service:
             .env("HTTP_PROXY", proxy);
         command
     };
-    let output = fs::File::create(in_folder("output")).unwrap();
+    let output = fs::File::create(in_directory("output")).unwrap();
     let started = command(&[])
         .stdout(output.try_clone().unwrap())
         .stderr(output)
         .spawn();
     let mut running = Running(started.unwrap());
-    let logged = || fs::read_to_string(in_folder("output")).unwrap();
+    let logged = || fs::read_to_string(in_directory("output")).unwrap();
     wait_until("profcol to be ready", || {
         logged().contains("Everything is ready")
     });
@@ -325,7 +325,7 @@ service:
         };
         failing.iter().all(has_failed)
     });
-    // A reload is refused because of an error beside a secret.
+    // A reload is refused because of an error next to a secret.
     let refused = config.replace("bearer_token:", "unheard_of: 1, bearer_token:");
     fs::write(&config_path, refused).unwrap();
     let pid = running.0.id().to_string();
@@ -384,7 +384,7 @@ service:
     }
     signal("-TERM");
     running.0.wait().unwrap();
-    let storage = in_folder("storage");
+    let storage = in_directory("storage");
     let stored = ended(&mut profcol(&["storage", "inspect", path(&storage)]));
     assert!(stored.stdout.contains("otlp_grpc"), "{stored:?}");
     assert_hides("storage inspect", &stored.stdout, &planted);

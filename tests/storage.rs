@@ -175,7 +175,7 @@ fn batches_in_flight_at_a_kill_are_sent_again() {
     for samples in 1..=5 {
         rig.client.send(&profiles(samples)).unwrap();
     }
-    destination.wait_until_asked(3);
+    destination.wait_for_requests(3);
     drop(rig);
     destination.set(Mode::Take);
     let rig = setup.start();
@@ -245,7 +245,11 @@ fn small_batches_from_the_stored_queue_are_merged() {
     destination.wait_for_samples(500);
     rig.stop();
     assert_eq!(destination.samples(), 500);
-    assert!(destination.asked() <= 6, "{} requests", destination.asked());
+    assert!(
+        destination.requests() <= 6,
+        "{} requests",
+        destination.requests()
+    );
     assert_eq!(segments(folder.path()), 0);
 }
 
@@ -298,9 +302,9 @@ fn with_second(config: &str, address: SocketAddr) -> String {
 
 /// Bytes of all queues and of what they share.
 fn stored_bytes(directory: &Path) -> u64 {
-    let folders = fs::read_dir(directory).unwrap();
-    let folders = folders.map(|entry| entry.unwrap().path());
-    let files = folders.filter_map(|it| fs::read_dir(it).ok()).flatten();
+    let directories = fs::read_dir(directory).unwrap();
+    let directories = directories.map(|entry| entry.unwrap().path());
+    let files = directories.filter_map(|it| fs::read_dir(it).ok()).flatten();
     files.map(|it| it.unwrap().metadata().unwrap().len()).sum()
 }
 
@@ -659,7 +663,7 @@ fn a_waiting_sender_continues_when_there_is_room() {
     let rig = setup.start();
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| send(&rig.client, 60, 1000));
-        destination.wait_until_asked(10);
+        destination.wait_for_requests(10);
         // It gets no answer while the queue is full.
         std::thread::sleep(Duration::from_millis(500));
         assert!(!sending.is_finished(), "it does not wait");
@@ -1079,7 +1083,7 @@ service:
         rig.client.send(&profiles(100)).unwrap();
     }
     // The gateway has each of them, and the agent, whose attempts time out, has no answer.
-    destination.wait_until_asked(10);
+    destination.wait_for_requests(10);
     drop(rig);
     let rig = agent.start();
     destination.set(Mode::Take);

@@ -22,18 +22,18 @@ pub struct Agent {
     /// Load time of the BPF programs in milliseconds, from the agent's log.
     pub load: f64,
     /// Keeps the configuration and log of the process.
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Agent {
     /// Starts it and waits until it profiles. `exporter` is an exporter configuration with its name.
     pub fn start(program: &Path, frequency: u64, exporter: &str) -> Result<Self> {
         let metrics = free_address()?;
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-        let config = folder.path().join("config.yaml");
+        let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+        let config = directory.path().join("config.yaml");
         fs::write(&config, configuration(frequency, exporter, metrics))
             .context("failed to write a configuration")?;
-        let log = folder.path().join(LOG);
+        let log = directory.path().join(LOG);
         let output = File::create(&log).context("failed to create a log")?;
         let started = Instant::now();
         let child = Command::new(program)
@@ -49,7 +49,7 @@ impl Agent {
             metrics,
             start: Duration::ZERO,
             load: f64::NAN,
-            folder,
+            directory,
         };
         agent.wait_until_ready(&log, started)?;
         agent.start = started.elapsed();
@@ -65,7 +65,7 @@ impl Agent {
         let pid = self.pid().to_string();
         Command::new("kill").args(["-TERM", &pid]).status()?;
         self.child.wait()?;
-        let log = fs::read_to_string(self.folder.path().join(LOG))?;
+        let log = fs::read_to_string(self.directory.path().join(LOG))?;
         let count = |key| parse_field(&log, "Profiling ended", key);
         let (Some(samples), Some(lost)) = (count("taken="), count("lost=")) else {
             bail!("no `Profiling ended` line in the log of profcol:\n{log}");

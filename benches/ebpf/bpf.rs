@@ -24,10 +24,12 @@ pub struct Facts {
 
 impl Facts {
     pub fn of(pid: u32) -> Result<Self> {
-        let folder = format!("/proc/{pid}/fdinfo");
+        let directory = format!("/proc/{pid}/fdinfo");
         let mut facts = Self::default();
         let (mut programs, mut maps) = (HashSet::new(), HashSet::new());
-        for entry in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
+        for entry in
+            fs::read_dir(&directory).with_context(|| format!("failed to list {directory}"))?
+        {
             // Files closed after listing are empty.
             let text = fs::read_to_string(entry?.path()).unwrap_or_default();
             let number = |key: &str| number(&text, key).unwrap_or_default();
@@ -92,8 +94,8 @@ impl RunTimes {
 
 /// The fdinfo path of the perf event program of a process.
 fn program(pid: u32) -> Result<PathBuf> {
-    let folder = format!("/proc/{pid}/fdinfo");
-    for entry in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
+    let directory = format!("/proc/{pid}/fdinfo");
+    for entry in fs::read_dir(&directory).with_context(|| format!("failed to list {directory}"))? {
         let path = entry?.path();
         let text = fs::read_to_string(&path).unwrap_or_default();
         if number(&text, "prog_type") == Some(PERF_EVENT) {

@@ -28,13 +28,13 @@ struct Seen {
 
 /// Runs fresh copies of `program` one after another.
 pub fn run(profcol: &Path, program: &Path) -> Result<String> {
-    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-    let written = folder.path().join("profiles.jsonl");
+    let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+    let written = directory.path().join("profiles.jsonl");
     let exporter = format!("file: {{path: {}}}", written.display());
     let agent = Agent::start(profcol, FREQUENCY, &exporter)?;
     let mut started = HashMap::new();
     for number in 0..PROGRAMS {
-        let copy = folder.path().join(format!("program-{number}"));
+        let copy = directory.path().join(format!("program-{number}"));
         fs::copy(program, &copy).context("failed to copy a program")?;
         let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
         let mut child = Command::new(&copy)

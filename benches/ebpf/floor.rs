@@ -1,6 +1,6 @@
 //! The floor: a program on the same clock that does nothing, and one that makes the kernel walk frame pointers.
 //!
-//! They run beside the measured program, on clocks of their own, so all see the same load. The empty program measures
+//! They run at the same time as the measured program, on clocks of their own, so all see the same load. The empty program measures
 //! the overhead of the kernel's own counting per run, and a third program counts the ticks on busy CPUs.
 
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! Languages with an interpreter or a compiler of their own: the kernel's time per frame, and the agent beside many
+//! Languages with an interpreter or a compiler of their own: the kernel's time per frame, and the agent next to many
 //! processes.
 
 use std::fmt::Write as _;
@@ -49,7 +49,7 @@ struct Programs(tempfile::TempDir);
 
 impl Programs {
     fn compile(languages: &[Language]) -> Result<Self> {
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
         for (language, compiler, option, source) in [
             (Language::Java, "javac", "-d", "Deep.java"),
             (Language::Erlang, "erlc", "-o", "deep.erl"),
@@ -59,7 +59,7 @@ impl Programs {
             }
             let status = Command::new(compiler)
                 .arg(option)
-                .arg(folder.path())
+                .arg(directory.path())
                 .arg(source_of(source))
                 .status()
                 .with_context(|| format!("failed to start {compiler}"))?;
@@ -67,7 +67,7 @@ impl Programs {
                 bail!("{compiler} failed to compile {source}");
             }
         }
-        Ok(Self(folder))
+        Ok(Self(directory))
     }
 
     fn command(&self, language: Language) -> Command {

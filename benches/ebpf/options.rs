@@ -29,7 +29,7 @@ pub struct Options {
         default_value = "idle,sleepers,deep,go,python,rust,spawn,mixed"
     )]
     pub workloads: Vec<Workload>,
-    /// Measure these languages instead: kernel time per frame, and the agent beside many processes
+    /// Measure these languages instead: kernel time per frame, and the agent next to many processes
     #[arg(long, value_enum, value_delimiter = ',')]
     pub languages: Vec<Language>,
     /// Numbers of processes of each language

@@ -13,8 +13,8 @@ use crate::recording::{self, WHOLE};
 
 /// Records the host for a while and returns how many stacks of these processes are complete.
 pub fn run(frequency: u64, pids: &[u32], options: &Options) -> Result<String> {
-    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-    let path = folder.path().join("profiles.jsonl");
+    let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+    let path = directory.path().join("profiles.jsonl");
     let from = record(&options.profcol, frequency, &path, options)?;
     let mut recorded = recording::read(&path)?;
     for sample in &mut recorded {

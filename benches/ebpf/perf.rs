@@ -43,8 +43,8 @@ pub struct PerfRun {
 
 /// Records for `window` and measures the cost of perf.
 pub fn run(call_graph: CallGraph, frequency: u64, window: Duration) -> Result<PerfRun> {
-    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-    let data = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+    let data = directory.path().join("perf.data");
     let mut child = Command::new("perf")
         .args([
             "record",

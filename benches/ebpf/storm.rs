@@ -16,9 +16,9 @@ const FREQUENCY: u64 = 99;
 const GONE: [&str; 2] = ["exec", "exit"];
 
 pub fn run(programs: &Programs, options: &Options) -> Result<String> {
-    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-    let path = folder.path().join("profiles.jsonl");
-    let data = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+    let path = directory.path().join("profiles.jsonl");
+    let data = directory.path().join("perf.data");
     let running = programs.start(
         Workload::Spawn,
         options.window() * 4 + options.warm_up() + std::time::Duration::from_secs(60),

@@ -14,14 +14,14 @@ const SPAWN: &str = "while kill -0 $PPID; do env true; echo text | gzip > /dev/n
 
 /// The compiled programs.
 pub struct Programs {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Programs {
     /// Compiles the programs of `workloads`.
     pub fn build(workloads: &[Workload]) -> Result<Self> {
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-        let programs = Self { folder };
+        let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+        let programs = Self { directory };
         let needed =
             |workload| workloads.contains(&workload) || workloads.contains(&Workload::Mixed);
         let deep = [
@@ -63,7 +63,7 @@ impl Programs {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// The deep program, if compiled.

@@ -37,8 +37,8 @@ use crate::report::Row;
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    if let Some(folder) = &options.stored_in {
-        return stored::run(folder, &options);
+    if let Some(directory) = &options.stored_in {
+        return stored::run(directory, &options);
     }
     if options.kafka {
         return kafka::run(&options);

@@ -61,8 +61,8 @@ pub struct Options {
     /// Queue size in requests before the load has to wait; the Collector's default is 1000
     #[arg(long, default_value_t = 1000)]
     pub queue_size: usize,
-    /// Compare sending queues instead, in memory and on the disk of this folder
-    #[arg(long, value_name = "FOLDER")]
+    /// Compare sending queues instead, in memory and on the disk of this directory
+    #[arg(long, value_name = "DIRECTORY")]
     pub stored_in: Option<PathBuf>,
     /// The queues to compare, with `--stored-in`
     #[arg(

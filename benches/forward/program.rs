@@ -17,14 +17,14 @@ pub struct Program {
     command: String,
     log: PathBuf,
     /// Keeps the configuration and log of the process.
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Program {
     /// Starts `command` with `configuration` and waits until it listens on `address`.
     pub fn start(command: &str, configuration: &str, address: SocketAddr) -> Result<Self> {
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-        let config = folder.path().join("config.yaml");
+        let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+        let config = directory.path().join("config.yaml");
         fs::write(&config, configuration).context("failed to write a configuration")?;
         let config = config.to_string_lossy();
         let arguments = [
@@ -32,24 +32,24 @@ impl Program {
             "--config",
             &config,
         ];
-        Self::spawn(command, &arguments, folder, address)
+        Self::spawn(command, &arguments, directory, address)
     }
 
     /// Starts `command` with arguments instead of a configuration.
     pub fn start_with(command: &str, arguments: &[&str], address: SocketAddr) -> Result<Self> {
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
-        Self::spawn(command, arguments, folder, address)
+        let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
+        Self::spawn(command, arguments, directory, address)
     }
 
     fn spawn(
         command: &str,
         arguments: &[&str],
-        folder: TempDir,
+        directory: TempDir,
         address: SocketAddr,
     ) -> Result<Self> {
         let mut words = command.split_whitespace();
         let program = words.next().context("empty command")?;
-        let log = folder.path().join("log");
+        let log = directory.path().join("log");
         let output = File::create(&log).context("failed to create a log")?;
         let child = Command::new(program)
             .args(words)
@@ -63,7 +63,7 @@ impl Program {
             child,
             command: command.to_owned(),
             log,
-            _folder: folder,
+            _directory: directory,
         };
         started.wait_until_it_listens(address)?;
         Ok(started)

@@ -1,6 +1,6 @@
-// What the page weighs and how fast it draws, beside speedscope on the same profile in the same browser.
+// What the page weighs and how fast it draws, compared with speedscope on the same profile in the same browser.
 //
-//   NODE_PATH=<folder with puppeteer-core> node benches/page/main.mjs [--nodes 1000,100000,1000000] [--rounds 3]
+//   NODE_PATH=<directory with puppeteer-core> node benches/page/main.mjs [--nodes 1000,100000,1000000] [--rounds 3]
 //     [--viewers profcol,speedscope] [--speedscope FOLDER] [--chromium PROGRAM]
 //
 // FOLDER is the package's dist/release. There is no GPU: Chromium paints the page in software, and renders speedscope's WebGL with

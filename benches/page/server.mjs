@@ -1,4 +1,4 @@
-// Serves the page with a given profile, as profcol does, and speedscope's release folder. Text is sent compressed.
+// Serves the page with a given profile, as profcol does, and speedscope's release directory. Text is sent compressed.
 import { createServer } from 'node:http';
 import { readFileSync } from 'node:fs';
 import { extname, join, normalize } from 'node:path';
@@ -12,7 +12,7 @@ const TYPES = {
 const COMPRESSED = new Set(['.png', '.ico', '.woff2']);
 
 export class Server {
-  // `speedscope` is the folder of its release, or undefined.
+  // `speedscope` is the directory of its release, or undefined.
   constructor(speedscope) {
     this.speedscope = speedscope;
     this.answers = new Map();

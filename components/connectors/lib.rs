@@ -1,4 +1,4 @@
-//! The connectors. One folder each, one line in the list.
+//! The connectors. One directory each, one line in the list.
 
 mod failover;
 mod forward;

@@ -1,4 +1,4 @@
-//! The exporters. One folder each, one line in the list.
+//! The exporters. One directory each, one line in the list.
 
 mod debug;
 mod file;

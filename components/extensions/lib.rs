@@ -1,4 +1,4 @@
-//! The extensions. One folder each, one line in the list.
+//! The extensions. One directory each, one line in the list.
 
 mod basicauth;
 mod bearertokenauth;

@@ -29,7 +29,7 @@ pub struct WatchedFile<T> {
 
 struct State<T> {
     content: Arc<T>,
-    /// Of the last read file, even if it was unusable.
+    /// The stamp of the file that was read last, even if its content was unusable.
     stamp: Option<Stamp>,
     checked: Instant,
 }

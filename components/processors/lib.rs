@@ -1,4 +1,4 @@
-//! The processors. One folder each, one line in the list.
+//! The processors. One directory each, one line in the list.
 
 mod attributes;
 mod batch;

@@ -1,4 +1,4 @@
-//! The receivers. One folder each, one line in the list.
+//! The receivers. One directory each, one line in the list.
 
 #[cfg(feature = "ebpf_cpu")]
 mod ebpf_cpu;

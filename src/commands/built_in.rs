@@ -115,7 +115,7 @@ impl BuiltIn {
             .collect()
     }
 
-    /// Without a free port it has nothing to show: then the receiver that cannot start says why.
+    /// Whether it only receives. Without a free port it has nothing to show: then the receiver that cannot start says why.
     fn only_receives(&self) -> bool {
         !self.protocols.is_empty()
     }
@@ -134,11 +134,11 @@ impl BuiltIn {
                 self.ports()
             ),
             false => {
-                let place = match has_own_pid_namespace(Path::new("/")) {
+                let machine = match has_own_pid_namespace(Path::new("/")) {
                     true => "PID namespace",
                     false => "host",
                 };
-                format!("profcol samples every process of this {place} 99 times a second.")
+                format!("profcol samples every process of this {machine} 99 times a second.")
             }
         };
         let page = page.map_or_else(String::new, |address| {

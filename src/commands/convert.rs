@@ -210,7 +210,7 @@ impl Comparison {
     }
 }
 
-/// Of the columns with numbers.
+/// Minimum width of columns with numbers.
 const MIN_WIDTH: usize = 8;
 
 /// How a value changed, in relation to what it was.
@@ -222,7 +222,7 @@ fn relative(value: u64, base: u64) -> String {
     }
 }
 
-/// Of an empty profile, anything is more than all.
+/// Infinite for a share of an empty profile: anything is more than all of it.
 fn percent(value: f64, of: u64) -> f64 {
     match of {
         0 if value == 0.0 => 0.0,

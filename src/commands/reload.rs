@@ -17,7 +17,7 @@ pub struct Reloader {
     dropped: Dropped,
     sandbox: Sandbox,
     metrics: Metrics,
-    /// With `service::reload::watch`.
+    /// Present with `service::reload::watch`.
     watcher: Option<Watcher>,
 }
 

@@ -93,7 +93,7 @@ pub struct Session {
     pub on_stop: Box<dyn Fn()>,
     /// Reports readiness, status and stop to systemd.
     pub notifier: Notifier,
-    /// Without it, a reload is refused.
+    /// Reloads the configuration; if absent, a reload is refused.
     pub reloader: Option<Reloader>,
 }
 

@@ -45,7 +45,7 @@ pub fn inspect_storage(command: &InspectStorage) -> Result<(), CommandError> {
     for log in logs {
         let mut unusable = 0;
         let mut time: Option<Coverage> = None;
-        let report = records(&log.folder, |counts, head, body| {
+        let report = records(&log.directory, |counts, head, body| {
             let Ok(batch) = stored_batch(head, body, counts) else {
                 unusable += 1;
                 return Ok(());

@@ -29,9 +29,9 @@ const UNWIND_TABLES: &str = "unwind-tables";
 /// The priority of a reader.
 const LOW: &str = "low";
 const NORMAL: &str = "normal";
-/// Of 1000.
+/// Of at most 1000: the kernel ends readers first when memory runs out.
 const OOM_SCORE_ADJ: &str = "500";
-/// Address space beside the tables: the program, and what is built before it is dropped as too large (200 MiB for a hostile
+/// Address space besides the tables: the program, and what is built before it is dropped as too large (200 MiB for a hostile
 /// file).
 const BASE_MEMORY: u64 = 384 << 20;
 /// Files that a reader may hold open.

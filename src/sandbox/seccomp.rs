@@ -386,7 +386,7 @@ const IDENTITY: &[c_long] = &[
     libc::SYS_uname,
 ];
 
-/// Those that only x86-64 still has, some of them still used by C libraries.
+/// System calls that only x86-64 still has, some of them still used by C libraries.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] = &[
     libc::SYS_access,

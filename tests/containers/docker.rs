@@ -17,7 +17,7 @@ impl Runtimes {
     pub fn start_containerd(&mut self) {
         let (root, state) = (self.at("containerd"), self.at("containerd-state"));
         let socket = self.containerd_socket();
-        // Not every kernel supports overlayfs on a temporary folder.
+        // Not every kernel supports overlayfs on a temporary directory.
         let config = format!(
             "version = 2\nroot = {root:?}\nstate = {state:?}\n\
              [grpc]\naddress = {socket:?}\n[ttrpc]\naddress = \"{socket}.ttrpc\"\n\

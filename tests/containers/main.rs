@@ -278,8 +278,11 @@ fn check_profiler_in_a_container(runtimes: &Runtimes, mut expected: Vec<Expected
         skip("the kernel has no type information (BTF)");
         return;
     }
-    let folder = runtimes.folder("profiles");
-    let (profiles, own) = (folder.join("profiles.jsonl"), folder.join("own.jsonl"));
+    let directory = runtimes.directory("profiles");
+    let (profiles, own) = (
+        directory.join("profiles.jsonl"),
+        directory.join("own.jsonl"),
+    );
     let config = format!(
         "\
 receivers:

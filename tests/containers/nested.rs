@@ -27,7 +27,7 @@ const RIGHTS: [&str; 14] = [
 pub const IN_POD: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
 
 impl Runtimes {
-    /// Runs a container with this host's programs, this folder, and a cgroup namespace of its own.
+    /// Runs a container with this host's programs, this directory, and a cgroup namespace of its own.
     fn run_like_a_host(&self, name: &str, more: &[&str], command: &[&str]) {
         let shared = format!("{0}:{0}", path_of(self));
         let alone = ["run", "-d", "--network", "none", "--cgroupns", "private"];
@@ -37,8 +37,8 @@ impl Runtimes {
     }
 
     fn import_host(&self) {
-        for folder in ["dev", "etc", "proc", "run", "sys", "tmp", "usr", "var/lib"] {
-            self.folder(&format!("host/{folder}"));
+        for directory in ["dev", "etc", "proc", "run", "sys", "tmp", "usr", "var/lib"] {
+            self.directory(&format!("host/{directory}"));
         }
         for name in ["bin", "lib", "lib64", "sbin"] {
             let link = self.at(&format!("host/{name}"));
@@ -53,7 +53,7 @@ impl Runtimes {
     pub fn start_nested(&self) {
         self.import_host();
         let work = self.at("inner");
-        self.folder("inner");
+        self.directory("inner");
         let alone = ALONE.join(" ");
         // With cgroup v2, the container's first process prevents child cgroups.
         let script = format!(

@@ -26,9 +26,9 @@ impl Runtimes {
     }
 
     pub fn start_podmans_service(&mut self) {
-        let folders = self.podmans();
+        let directories = self.podmans();
         let place = format!("unix://{}", self.podman_socket());
-        let mut arguments: Vec<&str> = folders.iter().map(String::as_str).collect();
+        let mut arguments: Vec<&str> = directories.iter().map(String::as_str).collect();
         arguments.extend(["system", "service", "--time", "0", &place]);
         self.run("podman", &arguments);
         self.until("Podman answers", |it| {
@@ -44,7 +44,7 @@ impl Runtimes {
         output(Command::new("podman").args(self.podmans()).args(arguments))
     }
 
-    /// Options for hosts without systemd, and for kernels without overlayfs on a temporary folder.
+    /// Options for hosts without systemd, and for kernels without overlayfs on a temporary directory.
     fn podmans(&self) -> [String; 7] {
         [
             format!("--root={}", self.at("podman")),
@@ -60,10 +60,10 @@ impl Runtimes {
 
     /// Runs one container, called `mail`.
     pub fn run_in_lxc(&self) -> u32 {
-        let folder = self.folder("lxc/mail");
-        let root = self.folder("root");
+        let directory = self.directory("lxc/mail");
+        let root = self.directory("root");
         for mounted in ["dev", "proc", "sys"] {
-            self.folder(&format!("root/{mounted}"));
+            self.directory(&format!("root/{mounted}"));
         }
         let script = root.join("bin/init");
         let [_, _, _, busy] = BUSY;
@@ -74,7 +74,7 @@ impl Runtimes {
              lxc.init.cmd = /bin/init\nlxc.apparmor.profile = unconfined\n",
             root.display()
         );
-        std::fs::write(folder.join("config"), config).expect("written");
+        std::fs::write(directory.join("config"), config).expect("written");
         self.lxc("lxc-start", &["-d"]).expect("runs");
         number(self.lxc("lxc-info", &["-pH"]))
     }

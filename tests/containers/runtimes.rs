@@ -1,4 +1,4 @@
-//! Private runtimes: their daemons, their files in one folder, and their containers.
+//! Private runtimes: their daemons, their files in one directory, and their containers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ pub const BUSY: [&str; 4] = [
 ];
 
 pub struct Runtimes {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     daemons: Vec<Child>,
 }
 
@@ -45,33 +45,33 @@ impl Runtimes {
         }
         let runtimes = Self {
             daemons: Vec::new(),
-            folder: tempfile::tempdir().expect("can create a temporary folder"),
+            directory: tempfile::tempdir().expect("can create a temporary directory"),
         };
-        let programs = runtimes.folder("root/bin");
+        let programs = runtimes.directory("root/bin");
         std::fs::copy("/bin/busybox", programs.join("busybox")).expect("busybox is there");
         runtimes.pack("root");
         Some(runtimes)
     }
 
     pub fn at(&self, name: &str) -> String {
-        path(&self.folder.path().join(name)).to_owned()
+        path(&self.directory.path().join(name)).to_owned()
     }
 
-    /// The folder of all files.
+    /// The directory of all files.
     pub fn all(&self) -> &Path {
-        self.folder.path()
+        self.directory.path()
     }
 
-    pub fn folder(&self, name: &str) -> PathBuf {
-        let folder = self.folder.path().join(name);
-        std::fs::create_dir_all(&folder).expect("created");
-        folder
+    pub fn directory(&self, name: &str) -> PathBuf {
+        let directory = self.directory.path().join(name);
+        std::fs::create_dir_all(&directory).expect("created");
+        directory
     }
 
-    /// Packs a folder into an archive for an image.
+    /// Packs a directory into an archive for an image.
     pub fn pack(&self, name: &str) -> String {
-        let (folder, archive) = (self.at(name), self.at(&format!("{name}.tar")));
-        output(Command::new("tar").args(["-C", &folder, "-cf", &archive, "."])).expect("packed");
+        let (directory, archive) = (self.at(name), self.at(&format!("{name}.tar")));
+        output(Command::new("tar").args(["-C", &directory, "-cf", &archive, "."])).expect("packed");
         archive
     }
 
@@ -120,7 +120,7 @@ impl Drop for Runtimes {
             let _ = output(Command::new("kill").arg(daemon.id().to_string()));
             let _ = daemon.wait();
         }
-        // Remaining mounts would prevent removing the folder.
+        // Remaining mounts would prevent removing the directory.
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let ours = mounts
             .lines()
@@ -133,10 +133,10 @@ impl Drop for Runtimes {
 }
 
 fn is_installed(program: &str) -> bool {
-    let folders = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
-    folders
+    let directories = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
+    directories
         .iter()
-        .any(|folder| Path::new(folder).join(program).exists())
+        .any(|directory| Path::new(directory).join(program).exists())
 }
 
 pub fn output(command: &mut Command) -> Result<String, String> {

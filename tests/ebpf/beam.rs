@@ -87,12 +87,14 @@ struct Erlang {
 impl Erlang {
     /// This machine's, and those below `target/tools/otp-*`.
     fn all() -> Vec<Self> {
-        let folders = fs::read_dir(root().join("target/tools"));
-        let folders = folders.into_iter().flatten().flatten();
-        let unpacked = folders.map(|folder| folder.path()).filter(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("otp-"))
-        });
+        let directories = fs::read_dir(root().join("target/tools"));
+        let directories = directories.into_iter().flatten().flatten();
+        let unpacked = directories
+            .map(|directory| directory.path())
+            .filter(|path| {
+                path.file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with("otp-"))
+            });
         let mut found: Vec<Self> = [PathBuf::from("/")]
             .into_iter()
             .chain(unpacked)
@@ -111,20 +113,20 @@ impl Erlang {
 
     /// Starts the emulator, and not a script that does: the process is the one to profile.
     fn command(&self, arguments: &[&str]) -> Command {
-        let folders = fs::read_dir(self.root.join("usr/lib/erlang")).unwrap();
-        let runtime = folders
+        let directories = fs::read_dir(self.root.join("usr/lib/erlang")).unwrap();
+        let runtime = directories
             .flatten()
-            .map(|folder| folder.file_name())
+            .map(|directory| directory.file_name())
             .find(|name| name.to_string_lossy().starts_with("erts-"))
             .expect("no runtime");
-        let folder = Path::new("/usr/lib/erlang").join(runtime).join("bin");
+        let directory = Path::new("/usr/lib/erlang").join(runtime).join("bin");
         let mut command = Command::new("/usr/sbin/chroot");
         command
             .arg(&self.root)
-            .arg(folder.join("erlexec"))
+            .arg(directory.join("erlexec"))
             .args(arguments)
             .env("ROOTDIR", "/usr/lib/erlang")
-            .env("BINDIR", &folder)
+            .env("BINDIR", &directory)
             .env("EMU", "beam")
             .env("PROGNAME", "erl")
             .env("LANG", "C.UTF-8")
@@ -132,8 +134,8 @@ impl Erlang {
         command
     }
 
-    /// A folder that this installation can read and write.
-    fn folder(&self, workshop: &Workshop) -> PathBuf {
+    /// A directory that this installation can read and write.
+    fn directory(&self, workshop: &Workshop) -> PathBuf {
         if self.root == Path::new("/") {
             return workshop.path("beam");
         }
@@ -163,10 +165,10 @@ fn names(sample: &Sample) -> Vec<&str> {
 }
 
 /// Newer releases run the code of older ones.
-fn compile(source: &Path, folder: &Path) {
+fn compile(source: &Path, directory: &Path) {
     let compiled = Command::new("erlc")
         .arg("-o")
-        .arg(folder)
+        .arg(directory)
         .arg(source)
         .status();
     assert!(compiled.is_ok_and(|status| status.success()), "erlc failed");
@@ -175,11 +177,11 @@ fn compile(source: &Path, folder: &Path) {
 fn check(erlang: &Erlang, options: &[&str]) {
     let calls = calls();
     let workshop = Workshop::open();
-    let folder = erlang.folder(&workshop);
-    fs::create_dir_all(&folder).unwrap();
-    compile(&calls.path(), &folder);
-    let clock = Clock::within(&folder);
-    let (path, account) = (erlang.seen(&folder), erlang.seen(&clock.path()));
+    let directory = erlang.directory(&workshop);
+    fs::create_dir_all(&directory).unwrap();
+    compile(&calls.path(), &directory);
+    let clock = Clock::within(&directory);
+    let (path, account) = (erlang.seen(&directory), erlang.seen(&clock.path()));
     let program = [
         "-noinput", "-pa", &path, "-run", "calls", "main", "200", &account,
     ];
@@ -303,13 +305,13 @@ fn code_that_replaces_other_code_does_not_mix_up_names() {
         return;
     };
     let workshop = Workshop::open();
-    let folder = workshop.path("churn");
-    fs::create_dir_all(&folder).unwrap();
-    let source = folder.join("churn.erl");
+    let directory = workshop.path("churn");
+    fs::create_dir_all(&directory).unwrap();
+    let source = directory.join("churn.erl");
     fs::write(&source, CHURN).unwrap();
-    compile(&source, &folder);
+    compile(&source, &directory);
     let profiler = Profiler::start(199);
-    let path = folder.display().to_string();
+    let path = directory.display().to_string();
     let program = ["-noinput", "-pa", &path, "-run", "churn", "main", "200"];
     let running = Running::of(erlang.command(&program).spawn().unwrap());
     let pid = running.pid();
@@ -347,12 +349,12 @@ fn names_functions_in_another_root_and_pid_namespace() {
         return;
     };
     let workshop = Workshop::open();
-    let folder = workshop.path("isolated");
-    fs::create_dir_all(&folder).unwrap();
-    compile(&calls().path(), &folder);
+    let directory = workshop.path("isolated");
+    fs::create_dir_all(&directory).unwrap();
+    compile(&calls().path(), &directory);
     let command = format!(
-        "erl -noinput -pa {folder} -run calls main 200 {folder}/up",
-        folder = folder.display()
+        "erl -noinput -pa {directory} -run calls main 200 {directory}/up",
+        directory = directory.display()
     );
     check_isolated(KIND, &command, NO_NAME, |sample| {
         let names = names(sample);

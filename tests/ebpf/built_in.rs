@@ -26,16 +26,16 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         return;
     };
     let _busy = Running::start(&busy, &["60"]);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let page = peers::free_address();
-    let output = folder.path().join("output");
-    let errors = folder.path().join("errors");
+    let output = directory.path().join("output");
+    let errors = directory.path().join("errors");
     let started = Command::new(PROFCOL)
         .args(["--set", "exporters.top.interval=2s"])
         .args(["--set", "receivers.ebpf_cpu.interval=1s"])
         .args(["--set", &format!("exporters.live_view.endpoint={page}")])
         .env("OUTPUT", "profiles")
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .stdout(File::create(&output).unwrap())
         .stderr(File::create(&errors).unwrap())
         .stdin(Stdio::null())
@@ -70,7 +70,7 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
         "{errors}"
     );
     assert_eq!(errors.lines().last(), Some("writing..."));
-    let profiles = fs::read_dir(folder.path().join("profiles")).unwrap();
+    let profiles = fs::read_dir(directory.path().join("profiles")).unwrap();
     let profiles: Vec<_> = profiles.map(|file| file.unwrap().path()).collect();
     assert!(!profiles.is_empty(), "{errors}");
     assert!(
@@ -87,11 +87,11 @@ fn it_prints_five_lines_writes_no_file_and_takes_another_port_if_its_own_is_in_u
     if !can_profile() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let start = |name: &str| {
-        let place = folder.path().join(name);
+        let place = directory.path().join(name);
         fs::create_dir(&place).unwrap();
-        let errors = folder.path().join(format!("{name}.errors"));
+        let errors = directory.path().join(format!("{name}.errors"));
         let started = Command::new(PROFCOL)
             .current_dir(&place)
             .env_remove("OUTPUT")

@@ -134,8 +134,8 @@ fn a_dropped_process_is_not_sampled_until_its_next_exec() {
     let Some(programs) = Programs::build() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let go = folder.path().join("go");
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
     let script = format!(
         "while [ ! -e {} ]; do :; done; exec {} 60",
         go.display(),
@@ -212,9 +212,9 @@ fn a_sidecar_sees_only_its_own_namespace() {
     let Some(programs) = Programs::build() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("profiles.jsonl");
-    let written = folder.path().join("config.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profiles.jsonl");
+    let written = directory.path().join("config.yaml");
     fs::write(&written, config("frequency: 199, mode: sidecar", &file)).unwrap();
     let _other = run(&programs.other);
     // The shell is the first process of the namespace, the program its second.

@@ -10,8 +10,8 @@ use crate::host::{can_profile, config};
 
 /// Profiles briefly and returns the output, and the type, unit and value of samples.
 fn profiled(options: &str) -> (String, Vec<(String, String, i64)>) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("profiles.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profiles.jsonl");
     let mut process = profcol(&config(options, &file));
     process.wait_for_output("to be ready or to report an error", |output| {
         output.contains("Everything is ready") || output.contains("does not count cycles,")

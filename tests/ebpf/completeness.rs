@@ -13,8 +13,8 @@ fn check(options: &str) {
     if !can_profile() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("profiles.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profiles.jsonl");
     let mut process = profcol(&config(options, &file));
     process.wait_for_output("to be ready", |output| {
         output.contains("Everything is ready")

@@ -53,8 +53,8 @@ service:
     }
 
     fn wait_for_more(&self) {
-        let asked = self.destination.asked();
-        self.destination.wait_until_asked(asked + 4);
+        let requests = self.destination.requests();
+        self.destination.wait_for_requests(requests + 4);
     }
 
     fn peak(&self) -> u64 {
@@ -130,9 +130,9 @@ fn a_hundred_thousand_threads_cost_little_memory_and_no_count() {
     let before = Agent::start();
     let wanted = threads();
     let (running, output) = start(&crowd, &wanted.to_string());
-    let said = line_of(output);
+    let line = line_of(output);
     let count = procfs::threads(running.pid()).unwrap();
-    assert!(count > wanted / 2, "{said} of {wanted}");
+    assert!(count > wanted / 2, "{line} of {wanted}");
     // One that finds them when it starts.
     let between = Agent::start();
     before.wait_for_more();
@@ -156,11 +156,11 @@ fn a_fork_storm_costs_little_memory_and_no_count() {
     let before = arrived(&agent.destination);
     // One cannot keep a CPU busy: it waits for its children.
     let storms = [(); 4].map(|()| start(&storm, "3"));
-    let said = storms.map(|(_running, output)| line_of(output));
+    let lines = storms.map(|(_running, output)| line_of(output));
     wait_until("samples of the storm", || {
         arrived(&agent.destination) > before + 100
     });
     let growth = agent.stop();
-    println!("{said:?}: the agent grew by {growth} MiB");
+    println!("{lines:?}: the agent grew by {growth} MiB");
     assert!(growth <= MAX_GROWTH_MIB, "{growth} MiB");
 }

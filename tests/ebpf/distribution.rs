@@ -172,8 +172,8 @@ fn check(name: &str, main: &str, program: &Path) -> Vec<Difference> {
         sample.executable == program.to_str().unwrap() && !sample.is_before_table()
     };
     profiler.wait(TIMEOUT, |profile| profile.samples.iter().any(is_walked));
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("perf.data");
     let recorded = Command::new("perf")
         .args(["record", "-q", "-e", "cpu-clock", "--call-graph", COPIED])
         .args([

@@ -11,8 +11,8 @@ fn run_doctor(wrapper: &[&str]) -> (Option<i32>, Vec<Value>) {
     let command = [wrapper, &[PROFCOL, "doctor", "--json"]].concat();
     let (program, arguments) = command.split_first().unwrap();
     let output = Command::new(program).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let found = serde_json::from_str(&said);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let found = serde_json::from_str(&stdout);
     (
         output.status.code(),
         found.unwrap_or_else(|error| panic!("{error}: {output:?}")),
@@ -44,8 +44,11 @@ fn all_checks_pass_on_a_host_that_can_be_profiled() {
         assert_eq!(status(&found, check), "ok", "{found:#?}");
     }
     let bpf = found.iter().find(|it| it["check"] == "bpf").unwrap();
-    let said = bpf["found"].as_str().unwrap();
-    assert!(said.starts_with("the programs loaded in "), "{said}");
+    let found_text = bpf["found"].as_str().unwrap();
+    assert!(
+        found_text.starts_with("the programs loaded in "),
+        "{found_text}"
+    );
 }
 
 #[test]

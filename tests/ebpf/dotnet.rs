@@ -89,14 +89,14 @@ struct DotNet {
 impl DotNet {
     /// Those below `target/tools/dotnet-*`.
     fn all() -> Vec<Self> {
-        let folders = fs::read_dir(root().join("target/tools"));
-        let folders = folders.into_iter().flatten().flatten();
-        let mut found: Vec<_> = folders
-            .filter_map(|folder| {
-                let version = folder.file_name().into_string().ok()?;
+        let directories = fs::read_dir(root().join("target/tools"));
+        let directories = directories.into_iter().flatten().flatten();
+        let mut found: Vec<_> = directories
+            .filter_map(|directory| {
+                let version = directory.file_name().into_string().ok()?;
                 Some(Self {
                     version: version.strip_prefix("dotnet-")?.to_owned(),
-                    host: largest_file(&folder.path())?,
+                    host: largest_file(&directory.path())?,
                 })
             })
             .collect();
@@ -114,9 +114,9 @@ impl DotNet {
 
     /// A program that runs the assembly. The libraries of `whole` complete those of trimmed programs.
     fn program(&self, assembly: &Path, whole: &Self, workshop: &Workshop) -> PathBuf {
-        let folder = workshop.path(&self.version);
-        fs::create_dir_all(&folder).unwrap();
-        let program = folder.join(NAME);
+        let directory = workshop.path(&self.version);
+        fs::create_dir_all(&directory).unwrap();
+        let program = directory.join(NAME);
         let made = Command::new("python3")
             .arg(root().join("tests/ebpf/programs/dotnet_bundle.py"))
             .args([&self.host, assembly, &program, &whole.host])
@@ -127,14 +127,14 @@ impl DotNet {
     }
 }
 
-fn largest_file(folder: &Path) -> Option<PathBuf> {
+fn largest_file(directory: &Path) -> Option<PathBuf> {
     let mut largest = None;
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).ok()?.flatten() {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).ok()?.flatten() {
             let kind = entry.file_type().ok()?;
             if kind.is_dir() {
-                folders.push(entry.path());
+                directories.push(entry.path());
             } else if kind.is_file() {
                 let size = entry.metadata().ok()?.len();
                 largest = largest.max(Some((size, entry.path())));
@@ -187,9 +187,9 @@ fn mcs(options: &[&str], source: &Path, output: &Path) -> Option<()> {
     }
 }
 
-/// A library of Mono whose folder begins like this.
-fn library(folder: &str) -> Option<String> {
-    let (name, version) = folder.split_once('/')?;
+/// A library of Mono whose directory begins like this.
+fn library(directory: &str) -> Option<String> {
+    let (name, version) = directory.split_once('/')?;
     let versions = fs::read_dir(Path::new("/usr/lib/mono/gac").join(name)).ok()?;
     let mut versions = versions.flatten();
     let found = versions.find(|it| it.file_name().to_string_lossy().starts_with(version))?;

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A second profcol, which receives OTLP and Parca Agent profiles.
 struct FarEnd {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     otlp: SocketAddr,
     parca: SocketAddr,
     process: Process,
@@ -27,7 +27,7 @@ struct FarEnd {
 
 impl FarEnd {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (otlp, parca) = (free_address(), free_address());
         let process = profcol(&format!(
             "\
@@ -43,18 +43,18 @@ service:
     profiles/otlp: {{receivers: [otlp], exporters: [file/otlp]}}
     profiles/parca: {{receivers: [parca], exporters: [file/parca]}}
 ",
-            folder.path().display()
+            directory.path().display()
         ));
         Self {
             process: process.listens_on(otlp).listens_on(parca),
-            folder,
+            directory,
             otlp,
             parca,
         }
     }
 
     fn received(&self, protocol: &str) -> PathBuf {
-        self.folder.path().join(format!("{protocol}.jsonl"))
+        self.directory.path().join(format!("{protocol}.jsonl"))
     }
 }
 
@@ -175,8 +175,8 @@ fn migrate_otel_profiler_delivers() {
 #[test]
 fn systemd_accepts_the_unit() {
     let unit = fs::read_to_string(root().join("deploy/systemd/profcol.service")).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("profcol.service");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profcol.service");
     // It checks whether the program exists.
     fs::write(&file, unit.replace("/usr/local/bin/profcol", PROFCOL)).unwrap();
     let verified = Command::new("systemd-analyze")

@@ -42,8 +42,8 @@ pub fn on_a_terminal(arguments: &[&str], steps: Value) -> Option<Value> {
         .args(arguments)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let seen = serde_json::from_str(&said);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let seen = serde_json::from_str(&stdout);
     Some(seen.unwrap_or_else(|error| panic!("{error}: {output:?}")))
 }
 
@@ -112,7 +112,7 @@ impl Drop for Running {
 /// A profiler of the whole host.
 pub struct Profiler {
     process: Process,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     profile: Profile,
 }
 
@@ -165,27 +165,29 @@ impl Profiler {
         let mut command = Command::new(PROFCOL);
         command.env("PROFCOL_EBPF_MAPPINGS", "events");
         let profiler = Self::start_as(&mut command, &format!("frequency: {frequency}"), "", "info");
-        let said = profiler.process.output();
-        assert!(said.contains("mappings=events: "), "{said}");
+        let output = profiler.process.output();
+        assert!(output.contains("mappings=events: "), "{output}");
         profiler
     }
 
     fn start_as(command: &mut Command, options: &str, processor: &str, level: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("profiles.jsonl");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("profiles.jsonl");
         let config = config_with(options, processor, level, &file);
         let mut process = Process::start_as(command, &[], &config);
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        process.wait_for_output("to be ready", |output| {
+            output.contains("Everything is ready")
+        });
         Self {
             process,
-            folder,
+            directory,
             profile: Profile::default(),
         }
     }
 
     pub fn wait_until_it_says(&mut self, text: &str) {
         self.process
-            .wait_for_output(text, |said| said.contains(text));
+            .wait_for_output(text, |output| output.contains(text));
     }
 
     /// Sends the process a signal of this name.
@@ -211,7 +213,7 @@ impl Profiler {
         while Instant::now() < give_up && !is_enough(&self.profile) {
             thread::sleep(Duration::from_millis(200));
             self.profile
-                .read_on(&self.folder.path().join("profiles.jsonl"));
+                .read_on(&self.directory.path().join("profiles.jsonl"));
         }
     }
 
@@ -220,7 +222,7 @@ impl Profiler {
         self.wait(timeout, is_enough);
         self.process.stop();
         self.profile
-            .read_on(&self.folder.path().join("profiles.jsonl"));
+            .read_on(&self.directory.path().join("profiles.jsonl"));
         self.profile
     }
 }

@@ -83,7 +83,7 @@ fn containers_share_only_equal_files() {
 /// The common image of containers; each sees only its own overlay over it.
 struct Image<'w> {
     workshop: &'w Workshop,
-    folder: PathBuf,
+    directory: PathBuf,
     root: PathBuf,
 }
 
@@ -94,25 +94,25 @@ impl<'w> Image<'w> {
     fn new(workshop: &'w Workshop, program: &Path) -> Self {
         let image = Self {
             workshop,
-            folder: folder(workshop, "image"),
-            root: folder(workshop, "root"),
+            directory: directory(workshop, "image"),
+            root: directory(workshop, "root"),
         };
-        fs::copy(program, image.folder.join("program")).unwrap();
-        fs::create_dir(image.folder.join("host")).unwrap();
+        fs::copy(program, image.directory.join("program")).unwrap();
+        fs::create_dir(image.directory.join("host")).unwrap();
         image
     }
 
     /// Starts a container's program, optionally overwritten.
     fn run(&self, name: &str, changed: Option<&Path>) -> Running {
         let name = name.replace(' ', "-");
-        let upper = folder(self.workshop, &format!("{name}-upper"));
-        let work = folder(self.workshop, &format!("{name}-work"));
+        let upper = directory(self.workshop, &format!("{name}-upper"));
+        let work = directory(self.workshop, &format!("{name}-work"));
         if let Some(program) = changed {
             fs::copy(program, upper.join("program")).unwrap();
         }
         let layers = format!(
             "lowerdir={},upperdir={},workdir={}",
-            self.folder.display(),
+            self.directory.display(),
             upper.display(),
             work.display()
         );
@@ -124,10 +124,10 @@ impl<'w> Image<'w> {
     }
 }
 
-fn folder(workshop: &Workshop, name: &str) -> PathBuf {
-    let folder = workshop.path(name);
-    fs::create_dir(&folder).unwrap();
-    folder
+fn directory(workshop: &Workshop, name: &str) -> PathBuf {
+    let directory = workshop.path(name);
+    fs::create_dir(&directory).unwrap();
+    directory
 }
 
 fn has_overlay() -> bool {

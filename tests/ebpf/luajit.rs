@@ -109,8 +109,8 @@ fn calls(mode: &str) -> Calls {
 fn luajits() -> BTreeMap<String, PathBuf> {
     let mut paths = vec![PathBuf::from("luajit")];
     let installed = std::fs::read_dir(root().join("target/tools"));
-    for folder in installed.into_iter().flatten().flatten() {
-        let path = folder.path().join("bin/luajit");
+    for directory in installed.into_iter().flatten().flatten() {
+        let path = directory.path().join("bin/luajit");
         if path.exists() {
             paths.push(path);
         }

@@ -83,8 +83,8 @@ fn calls() -> Calls {
 fn perls() -> BTreeMap<String, PathBuf> {
     let mut paths = vec![PathBuf::from("perl")];
     let installed = std::fs::read_dir(root().join("target/tools"));
-    for folder in installed.into_iter().flatten().flatten() {
-        let path = folder.path().join("bin/perl");
+    for directory in installed.into_iter().flatten().flatten() {
+        let path = directory.path().join("bin/perl");
         if path.exists() {
             paths.push(path);
         }

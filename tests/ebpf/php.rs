@@ -152,15 +152,15 @@ fn pages_do_not_mix_up_their_names() {
     let Some(php) = php() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for number in 0..PAGES {
-        let file = folder.path().join(format!("page_{number:02}.php"));
+        let file = directory.path().join(format!("page_{number:02}.php"));
         fs::write(file, page(number)).unwrap();
     }
     let address = free_address();
-    let folder = folder.path().to_str().unwrap();
+    let directory = directory.path().to_str().unwrap();
     let profiler = Profiler::start(199);
-    let server = Running::start_quietly(&php, &["-n", "-S", &address.to_string(), "-t", folder]);
+    let server = Running::start_quietly(&php, &["-n", "-S", &address.to_string(), "-t", directory]);
     let pid = server.pid();
     let is_done = AtomicBool::new(false);
     let profile = thread::scope(|scope| {

@@ -69,8 +69,8 @@ impl Place {
     /// Runs `wrapper profcol …` until it is ready or exits.
     fn start(&self, wrapper: &[String]) -> Process {
         let mut command = self.command(wrapper);
-        let said = config("frequency: 199", &self.profile());
-        Process::start_as(&mut command, &[], &said)
+        let configuration = config("frequency: 199", &self.profile());
+        Process::start_as(&mut command, &[], &configuration)
     }
 }
 
@@ -115,9 +115,9 @@ fn refusal(wrapper: &[String]) -> String {
         .arg(&config)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    said
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    stderr
 }
 
 /// Waits until the profile has whole stacks of the program.
@@ -170,11 +170,11 @@ fn needs_no_more_than_six_capabilities() {
     let (program, _running) = start_hidden_program(&workshop);
     let place = Place::new();
     let mut process = place.start(&with(&ALL));
-    process.wait_for_output("to be ready", |said| said.contains(READY));
+    process.wait_for_output("to be ready", |output| output.contains(READY));
     let whole = wait_for_chain(&place.profile(), &program);
-    let (_, said) = process.stop();
-    assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {said}");
-    assert!(!said.contains("WARN"), "{said}");
+    let (_, output) = process.stop();
+    assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {output}");
+    assert!(!output.contains("WARN"), "{output}");
 }
 
 /// The capabilities that profiling needs here, and the one for writing files of other users.
@@ -189,7 +189,7 @@ fn expected_of_root() -> u64 {
 }
 
 #[test]
-fn root_drops_other_capabilities_and_writes_to_another_users_folder() {
+fn root_drops_other_capabilities_and_writes_to_another_users_directory() {
     if !can_profile() {
         return;
     }
@@ -224,16 +224,16 @@ service:
     );
     let mut command = place.command(&["env".to_owned()]);
     let mut process = Process::start_as(&mut command, &[], &config);
-    process.wait_for_output("to be ready", |said| said.contains(READY));
+    process.wait_for_output("to be ready", |output| output.contains(READY));
     check_privileges(process.pid(), expected_of_root());
     let whole = wait_for_chain(&place.profile(), &program);
-    process.wait_for_output("to print the hottest functions", |said| {
-        said.contains("function")
+    process.wait_for_output("to print the hottest functions", |output| {
+        output.contains("function")
     });
     check_privileges(process.pid(), expected_of_root());
-    let (status, said) = process.stop();
-    assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {said}");
-    assert!(status.success() && !said.contains("WARN"), "{said}");
+    let (status, output) = process.stop();
+    assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {output}");
+    assert!(status.success() && !output.contains("WARN"), "{output}");
     for (folder, ending) in [("profiles", ".pb.gz"), ("recordings", ".padata")] {
         let folder = owned.join(folder);
         let is_shut = |path: &Path, mode: u32| {
@@ -264,11 +264,11 @@ fn warns_about_a_missing_optional_capability() {
         let rest: Vec<&str> = ALL.into_iter().filter(|name| *name != missing).collect();
         let place = Place::new();
         let mut process = place.start(&with(&rest));
-        process.wait_for_output("to be ready", |said| said.contains(READY));
-        let (_, said) = process.stop();
-        let warnings = said.lines().filter(|line| line.contains("WARN"));
-        assert_eq!(warnings.count(), 1, "without {missing}: {said}");
-        assert!(said.contains(expected), "without {missing}: {said}");
+        process.wait_for_output("to be ready", |output| output.contains(READY));
+        let (_, output) = process.stop();
+        let warnings = output.lines().filter(|line| line.contains("WARN"));
+        assert_eq!(warnings.count(), 1, "without {missing}: {output}");
+        assert!(output.contains(expected), "without {missing}: {output}");
     };
     check(
         "sys_ptrace",
@@ -291,9 +291,9 @@ fn names_a_missing_required_capability() {
         return;
     }
     let check = |held: &[&str], missing: &str| {
-        let said = refusal(&with(held));
+        let error = refusal(&with(held));
         let expected = format!("profiling requires {missing}, which this process does not have");
-        assert!(said.contains(&expected), "{held:?}: {said}");
+        assert!(error.contains(&expected), "{held:?}: {error}");
     };
     check(&[], "CAP_BPF and CAP_PERFMON");
     check(&["bpf"], "CAP_PERFMON");
@@ -307,9 +307,9 @@ fn reports_missing_btf() {
     }
     let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
     let wrapper = ["unshare", "--mount", "sh", "-c", hide, "sh"].map(str::to_owned);
-    let said = refusal(&wrapper);
+    let error = refusal(&wrapper);
     let expected = "failed to read the kernel's BTF at /sys/kernel/btf/vmlinux";
-    assert!(said.contains(expected), "{said}");
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
@@ -320,9 +320,9 @@ fn reports_a_separate_pid_namespace() {
     let place = Place::new();
     let wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"].map(str::to_owned);
     let mut process = place.start(&wrapper);
-    process.wait_for_output("to be ready", |said| said.contains(READY));
-    let said = process.output();
-    assert!(said.contains("has its own PID namespace"), "{said}");
+    process.wait_for_output("to be ready", |output| output.contains(READY));
+    let output = process.output();
+    assert!(output.contains("has its own PID namespace"), "{output}");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn needs_no_locked_memory() {
     let limit = ["prlimit", "--memlock=0:0"].map(str::to_owned);
     // Root would raise the limit.
     let mut process = place.start(&[&limit[..], &with(&ALL)].concat());
-    process.wait_for_output("to be ready", |said| said.contains(READY));
+    process.wait_for_output("to be ready", |output| output.contains(READY));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn two_profilers_do_not_disturb_each_other() {
         .iter()
         .map(|place| {
             let mut process = place.start(&["env".to_owned()]);
-            process.wait_for_output("to be ready", |said| said.contains(READY));
+            process.wait_for_output("to be ready", |output| output.contains(READY));
             process
         })
         .collect();

@@ -30,18 +30,18 @@ pub struct Interpreter {
 
 /// Each version once.
 pub fn interpreters() -> Vec<Interpreter> {
-    let mut folders = vec![PathBuf::from("/usr/bin")];
+    let mut directories = vec![PathBuf::from("/usr/bin")];
     if let Some(home) = std::env::home_dir() {
         let versions = fs::read_dir(home.join(".pyenv/versions"));
         let versions = versions.into_iter().flatten().flatten();
-        folders.extend(versions.map(|version| version.path().join("bin")));
+        directories.extend(versions.map(|version| version.path().join("bin")));
     }
     let mut found = BTreeMap::new();
-    for folder in folders {
+    for directory in directories {
         for minor in 8..=14 {
-            let path = folder.join(format!("python3.{minor}"));
+            let path = directory.join(format!("python3.{minor}"));
             if path.exists() {
-                found.insert((folder.starts_with("/usr"), minor), path);
+                found.insert((directory.starts_with("/usr"), minor), path);
             }
         }
     }

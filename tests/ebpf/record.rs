@@ -71,10 +71,10 @@ fn records_a_command_and_its_children() {
     assert!((2.0..4.0).contains(&work), "{work} s of 3 s: {stacks:?}");
     // In addition to the shell and the loader.
     assert!(total(&|_| true) < work + 1.5, "{stacks:?}");
-    let said = stderr(&ended);
+    let output = stderr(&ended);
     assert!(
-        said.contains("a.folded: ") && said.contains(", 0 lost, "),
-        "{said}"
+        output.contains("a.folded: ") && output.contains(", 0 lost, "),
+        "{output}"
     );
 }
 
@@ -270,6 +270,22 @@ fn busy() -> Option<(Workshop, Running)> {
     Some((workshop, running))
 }
 
+/// Waits until the process has run for many times the interval between samples.
+fn wait_until_sampled(process: &Running) {
+    let begin = cpu_ticks(process);
+    wait_until("the process to be sampled", || {
+        cpu_ticks(process) >= begin + 50
+    });
+}
+
+/// CPU time of the process in user space, in hundredths of a second.
+fn cpu_ticks(process: &Running) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
+    // Field 14; the name of the program, field 2, is in parentheses.
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(11).unwrap().parse().unwrap()
+}
+
 fn has_work(file: &Path) -> bool {
     let stacks = stacks(file);
     (stacks.iter()).any(|(stack, _)| stack.ends_with("main;work_until;work"))
@@ -296,11 +312,11 @@ fn records_a_process_of_its_own_pid_namespace() {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    let said = stderr(&ended);
-    assert!(ended.status.success(), "{said}");
+    let output = stderr(&ended);
+    assert!(ended.status.success(), "{output}");
     assert!(
-        said.contains("only the processes in it are profiled"),
-        "{said}"
+        output.contains("only the processes in it are profiled"),
+        "{output}"
     );
     let stacks = stacks(&folder.path().join("a.folded"));
     assert!(
@@ -323,17 +339,16 @@ fn an_interrupt_ends_it_early_and_writes_the_file() {
     let pid = busy.pid().to_string();
     let arguments = ["-d", "600", "-p", &pid, "-o", "a.folded"];
     let recording = Recording::start(folder.path(), &arguments);
-    // It samples.
-    sleep(Duration::from_secs(1));
+    wait_until_sampled(&busy);
     recording.interrupt();
-    let (code, said) = recording.ended();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("writing...\n"), "{said}");
+    let (code, output) = recording.ended();
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("writing...\n"), "{output}");
     assert!(
-        said.contains("a.folded: ") && said.contains(" samples in "),
-        "{said}"
+        output.contains("a.folded: ") && output.contains(" samples in "),
+        "{output}"
     );
-    assert!(has_work(&folder.path().join("a.folded")), "{said}");
+    assert!(has_work(&folder.path().join("a.folded")), "{output}");
 }
 
 #[test]
@@ -384,18 +399,18 @@ fn a_second_interrupt_ends_it_at_once() {
         .arg(folder.path().join(unfinished))
         .status();
     assert!(made.unwrap().success());
-    sleep(Duration::from_secs(1));
+    wait_until_sampled(&busy);
     recording.interrupt();
     recording.wait_for("writing...\n");
     // Two at once are one request.
     sleep(Duration::from_millis(800));
     let interrupted = Instant::now();
     recording.interrupt();
-    let (code, said) = recording.ended();
-    assert!(interrupted.elapsed() < Duration::from_secs(5), "{said}");
-    assert_eq!(code, Some(1), "{said}");
+    let (code, output) = recording.ended();
+    assert!(interrupted.elapsed() < Duration::from_secs(5), "{output}");
+    assert_eq!(code, Some(1), "{output}");
     let expected = "stopped immediately by a second signal (SIGINT)";
-    assert!(said.contains(expected), "{said}");
+    assert!(output.contains(expected), "{output}");
     assert!(!folder.path().join("a.folded").exists());
 }
 
@@ -420,13 +435,13 @@ fn a_terminal_shows_the_progress() {
         return;
     };
     assert_eq!(seen["status"], 0, "{seen:#}");
-    let said = seen["after"].as_str().unwrap();
-    assert!(said.contains("writing...\r\n"), "{said}");
+    let output = seen["after"].as_str().unwrap();
+    assert!(output.contains("writing...\r\n"), "{output}");
     assert!(
-        said.contains("a.folded: ") && said.contains(" samples in "),
-        "{said}"
+        output.contains("a.folded: ") && output.contains(" samples in "),
+        "{output}"
     );
-    assert!(has_work(&file), "{said}");
+    assert!(has_work(&file), "{output}");
 }
 
 #[test]
@@ -439,15 +454,15 @@ fn recordings_and_an_agent_sample_the_same_program() {
     };
     let agent = Profiler::start(99);
     let pid = busy.pid().to_string();
-    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let arguments = ["-d", "3", "-p", &pid, "-o", "a.folded"];
-    let recordings = folders
+    let recordings = directories
         .each_ref()
         .map(|folder| Recording::start(folder.path(), &arguments));
-    for (recording, folder) in recordings.into_iter().zip(&folders) {
-        let (code, said) = recording.ended();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(has_work(&folder.path().join("a.folded")), "{said}");
+    for (recording, folder) in recordings.into_iter().zip(&directories) {
+        let (code, output) = recording.ended();
+        assert_eq!(code, Some(0), "{output}");
+        assert!(has_work(&folder.path().join("a.folded")), "{output}");
     }
     let is_busy = |profile: &Profile| {
         profile

@@ -103,8 +103,8 @@ fn calls() -> Calls {
 fn rubies() -> BTreeMap<String, PathBuf> {
     let mut paths = vec![PathBuf::from("ruby")];
     let installed = std::fs::read_dir(root().join("target/tools"));
-    for folder in installed.into_iter().flatten().flatten() {
-        let path = folder.path().join("bin/ruby");
+    for directory in installed.into_iter().flatten().flatten() {
+        let path = directory.path().join("bin/ruby");
         if path.exists() {
             paths.push(path);
         }

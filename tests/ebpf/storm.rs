@@ -35,7 +35,7 @@ const NAMES: [&str; 2] = ["storm-true", "storm-gzip"];
 fn program(name: &str) -> PathBuf {
     ["/usr/bin", "/bin"]
         .iter()
-        .map(|folder| Path::new(folder).join(name))
+        .map(|directory| Path::new(directory).join(name))
         .find(|path| path.exists())
         .map(|path| fs::canonicalize(path).unwrap())
         .unwrap()
@@ -64,11 +64,11 @@ fn names_processes_that_live_for_milliseconds_and_walks_their_stacks() {
     if !can_profile() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let programs = [program("true"), program("gzip")];
     // Links to the same files, whose tables are already built.
     let [quick, busy] = [0, 1].map(|index| {
-        let link = folder.path().join(NAMES[index]);
+        let link = directory.path().join(NAMES[index]);
         symlink(&programs[index], &link).unwrap();
         link
     });
@@ -125,7 +125,7 @@ fn reused_file_numbers_do_not_mix_up_programs() {
     let Some(busy) = workshop.build("busy", "cc -O2 busy.c") else {
         return;
     };
-    // Excluded processes, such as those of tests that run beside this one, need no tables.
+    // Excluded processes, such as those of tests that run at the same time as this one, need no tables.
     let profiler = Profiler::start_with(
         "frequency: 997, max_executables: 64, max_table_memory_mib: 2, include: [{comm: 'copy-*'}]",
     );

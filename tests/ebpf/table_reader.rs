@@ -18,8 +18,8 @@ const FAILED: &str = "The process that reads executables for unwind tables faile
 fn reader(profiler: &Profiler) -> u32 {
     let mut found = None;
     wait_until("the process that builds tables", || {
-        let said = profiler.output();
-        let (_, after) = said.rsplit_once(STARTED).unwrap_or_default();
+        let output = profiler.output();
+        let (_, after) = output.rsplit_once(STARTED).unwrap_or_default();
         found = after
             .split_whitespace()
             .next()
@@ -70,6 +70,6 @@ fn a_process_that_builds_tables_is_restricted_and_replaced_when_it_dies() {
         let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
         assert!(killed.unwrap().success());
     }
-    let said = profiler.output();
-    assert_eq!(said.matches(FAILED).count(), 1, "{said}");
+    let output = profiler.output();
+    assert_eq!(output.matches(FAILED).count(), 1, "{output}");
 }

@@ -132,8 +132,8 @@ fn lines(arguments: &[&str]) -> Vec<String> {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    said.lines().map(str::to_owned).collect()
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    stdout.lines().map(str::to_owned).collect()
 }
 
 #[test]

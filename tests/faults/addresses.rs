@@ -191,14 +191,14 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
         let heads = Arc::<Mutex<Vec<String>>>::default();
-        let asked = heads.clone();
+        let received = heads.clone();
         // Ends with the test's process.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let head = read_head(&client);
                 let refused = !head.starts_with("CONNECT ");
-                asked.lock().unwrap().push(head);
-                let first = asked.lock().unwrap().len() == 1;
+                received.lock().unwrap().push(head);
+                let first = received.lock().unwrap().len() == 1;
                 let answer = match (refused, first) {
                     (true, _) => "HTTP/1.1 405 Method Not Allowed\r\n\r\n",
                     // Shows that such a failure is transient.
@@ -278,9 +278,12 @@ fn http_uses_the_proxy_from_the_environment() {
     send(&rig, 3);
     destination.wait_for_samples(3);
     rig.stop();
-    let asked = destination.asked();
+    let requests = destination.requests();
     let line = "POST http://backend.test:4318/v1development/profiles HTTP/1.1";
-    assert!(asked.iter().all(|asked| asked == line), "{asked:?}");
+    assert!(
+        requests.iter().all(|request| request == line),
+        "{requests:?}"
+    );
     assert_eq!(destination.samples(), 3);
 }
 
@@ -300,8 +303,8 @@ fn post(socket: &Path, body: &[u8]) -> String {
 
 #[test]
 fn unix_sockets_serve_both_protocols_and_survive_a_crash() {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
-    let (grpc, http) = (folder.path().join("grpc"), folder.path().join("http"));
+    let directory = tempfile::tempdir().expect("can create a temporary directory");
+    let (grpc, http) = (directory.path().join("grpc"), directory.path().join("http"));
     let destination = Destination::new(Mode::Take);
     let config_back = format!(
         "\

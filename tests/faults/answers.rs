@@ -22,7 +22,7 @@ const DROPPED: bool = false;
 trait Answering {
     fn endpoint(&self) -> String;
     fn accept(&self);
-    fn asked(&self) -> usize;
+    fn requests(&self) -> usize;
     fn samples(&self) -> usize;
 }
 
@@ -44,7 +44,7 @@ fn check<D: Answering>(exporter: &str, rows: &[(String, D, &str, bool)]) {
     client.send(&profiles(3)).unwrap();
     for (answer, destination, _, is_retried) in rows {
         let times = 1 + usize::from(*is_retried);
-        wait_until(answer, || destination.asked() >= times);
+        wait_until(answer, || destination.requests() >= times);
         assert_eq!(destination.samples(), 0, "{answer}");
         destination.accept();
     }
@@ -66,7 +66,7 @@ fn check<D: Answering>(exporter: &str, rows: &[(String, D, &str, bool)]) {
         });
         assert!(is_counted, "{answer}: {counted} is not in {output}");
         if !is_retried {
-            assert_eq!(destination.asked(), 2, "{answer}");
+            assert_eq!(destination.requests(), 2, "{answer}");
         }
     }
 }
@@ -80,8 +80,8 @@ impl Answering for HttpDestination {
         self.set(HttpMode::Take);
     }
 
-    fn asked(&self) -> usize {
-        HttpDestination::asked(self).len()
+    fn requests(&self) -> usize {
+        HttpDestination::requests(self).len()
     }
 
     fn samples(&self) -> usize {
@@ -169,7 +169,7 @@ fn http_answers() {
         rows.push((answer, HttpDestination::new(mode), patience, RETRIED));
     }
     check("otlp_http", &rows);
-    assert_eq!(elsewhere.asked(), [""; 0], "redirects are not followed");
+    assert_eq!(elsewhere.requests(), [""; 0], "redirects are not followed");
 }
 
 impl Answering for Destination {
@@ -181,8 +181,8 @@ impl Answering for Destination {
         self.set(Mode::Take);
     }
 
-    fn asked(&self) -> usize {
-        Destination::asked(self)
+    fn requests(&self) -> usize {
+        Destination::requests(self)
     }
 
     fn samples(&self) -> usize {
@@ -226,7 +226,7 @@ struct NotGrpc {
 struct State {
     /// Status and headers of the answer; empty once everything is accepted.
     answer: Option<(u16, &'static [(&'static str, &'static str)])>,
-    asked: usize,
+    requests: usize,
     samples: usize,
 }
 
@@ -239,7 +239,7 @@ impl HttpService for Service {
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {
         let mut state = self.0.lock().unwrap();
-        state.asked += 1;
+        state.requests += 1;
         let accepts: &[_] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
         let (status, headers) = state.answer.unwrap_or((200, accepts));
         if state.answer.is_none() {
@@ -269,7 +269,7 @@ impl NotGrpc {
             .unwrap();
         let state = Arc::new(Mutex::new(State {
             answer: Some((status, headers)),
-            asked: 0,
+            requests: 0,
             samples: 0,
         }));
         let settings = HttpServerSettings {
@@ -298,8 +298,8 @@ impl Answering for NotGrpc {
         self.state.lock().unwrap().answer = None;
     }
 
-    fn asked(&self) -> usize {
-        self.state.lock().unwrap().asked
+    fn requests(&self) -> usize {
+        self.state.lock().unwrap().requests
     }
 
     fn samples(&self) -> usize {

@@ -44,11 +44,15 @@ fn assert_serves(rig: &Rig) {
 /// A connection with small buffers, so that the other side soon blocks if this one does not read.
 fn narrow(to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("TCP is available");
-    socket.set_recv_buffer_size(4096).expect("it is a socket");
+    socket
+        .set_recv_buffer_size(4096)
+        .expect("the size is valid");
     socket.connect(&to.into()).expect("it listens");
     let stream = TcpStream::from(socket);
     let limit = Some(Duration::from_millis(50));
-    stream.set_write_timeout(limit).expect("it is a limit");
+    stream
+        .set_write_timeout(limit)
+        .expect("the timeout is not zero");
     stream
 }
 
@@ -65,11 +69,11 @@ fn fill(stream: &mut TcpStream, what: &[u8]) -> bool {
 fn clients_that_read_no_responses_cost_little_and_are_disconnected() {
     let destination = Destination::new(Mode::Take);
     let rig = impatient(&destination);
-    let asking = b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    let requests = b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
     let mut over_http = Vec::new();
     for _ in 0..5 {
         let mut client = narrow(rig.http);
-        assert!(fill(&mut client, &asking), "it is still waited for");
+        assert!(fill(&mut client, &requests), "it is still waited for");
         over_http.push(client);
     }
     // HTTP/2's preface, empty settings, and pings, each of which needs a response.
@@ -84,7 +88,7 @@ fn clients_that_read_no_responses_cost_little_and_are_disconnected() {
     }
     assert_serves(&rig);
     for client in &mut over_http {
-        wait_until("the connection to be cut", || !fill(client, &asking));
+        wait_until("the connection to be cut", || !fill(client, &requests));
     }
     assert_serves(&rig);
     let peak = rig.peak_mib();
@@ -135,37 +139,39 @@ fn recovers_from_running_out_of_file_descriptors() {
     destination.wait_for_samples(1);
 
     let pid = rig.process.pid();
-    let folder = format!("/proc/{pid}/fd");
-    let open = std::fs::read_dir(folder).expect("the process runs").count();
+    let directory = format!("/proc/{pid}/fd");
+    let open = std::fs::read_dir(directory)
+        .expect("the process runs")
+        .count();
     let few = open + 20;
     let limited = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), &format!("--nofile={few}:")])
         .status();
     assert!(limited.is_ok_and(|status| status.success()), "prlimit");
-    let crowd: Vec<_> = (0..200)
+    let connections: Vec<_> = (0..200)
         .map(|number| {
             let to = if number % 2 == 0 { rig.grpc } else { rig.http };
             TcpStream::connect(to).expect("the kernel accepts it")
         })
         .collect();
-    let complaint = "Failed to accept a connection";
+    let log_line = "Failed to accept a connection";
     rig.process
-        .wait_for_output("to log it", |output| output.contains(complaint));
+        .wait_for_output("to log it", |output| output.contains(log_line));
     // Existing connections are served.
     early.send(&profiles(10)).unwrap();
     destination.wait_for_samples(11);
     // Accepting keeps failing, which must not flood the log.
     std::thread::sleep(Duration::from_secs(1));
-    drop(crowd);
+    drop(connections);
     assert_serves(&rig);
     drop(early);
     let output = rig.stop();
     assert_eq!(destination.samples(), 13);
     // However long it took: each is twice as many failures as the one before.
     let failures = |line: &str| -> Option<u64> { line.rsplit_once("failures=")?.1.parse().ok() };
-    let mut complaints = output.lines().filter(|line| line.contains(complaint));
+    let mut logged = output.lines().filter(|line| line.contains(log_line));
     assert!(
-        complaints.all(|line| failures(line).is_some_and(u64::is_power_of_two)),
+        logged.all(|line| failures(line).is_some_and(u64::is_power_of_two)),
         "{output}"
     );
     assert!(output.contains("LimitNOFILE"), "{output}");

@@ -81,10 +81,10 @@ fn jumps_of_the_clock_stall_lose_and_double_nothing() {
             destination.set(Mode::Refuse(refused));
         }
         send();
-        let asked = destinations.each_ref().map(Destination::asked);
+        let requests = destinations.each_ref().map(Destination::requests);
         let wait_for_attempts = |after: usize| {
-            for (destination, asked) in destinations.iter().zip(asked) {
-                destination.wait_until_asked(asked + after);
+            for (destination, requests) in destinations.iter().zip(requests) {
+                destination.wait_for_requests(requests + after);
             }
         };
         wait_for_attempts(1);

@@ -33,7 +33,7 @@ fn survives(mode: Mode, more: &str) {
         "otlp_grpc",
     );
     send_ten(&rig);
-    destination.wait_until_asked(20);
+    destination.wait_for_requests(20);
     assert_eq!(destination.samples(), 0);
     destination.set(Mode::Take);
     destination.wait_for_samples(55);
@@ -107,7 +107,7 @@ fn a_destination_with_a_limit_gets_pieces_and_states_it_once() {
     assert_eq!(destination.samples(), 6000);
     let pieces = destination.taken();
     assert!(pieces.iter().all(|piece| piece.encoded_len() <= limit));
-    assert_eq!(destination.asked(), pieces.len() + 1);
+    assert_eq!(destination.requests(), pieces.len() + 1);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_partial_success_is_logged_and_not_retried() {
         .find(|line| line.contains("Partial success response"));
     let line = line.unwrap_or_else(|| panic!("nothing was logged: {output}"));
     assert!(line.contains("too old"), "{line}");
-    assert_eq!(destination.asked(), 1);
+    assert_eq!(destination.requests(), 1);
 }
 
 #[test]

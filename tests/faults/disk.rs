@@ -166,7 +166,7 @@ fn samples_in(path: &Path) -> usize {
     samples
 }
 
-/// The sum of all values in the files of a folder, each of which must be complete.
+/// The sum of all values in the files of a directory, each of which must be complete.
 fn sum_of_pprof(folder: &Path) -> usize {
     let files = fs::read_dir(folder).expect("it exists");
     let sum = |file: std::io::Result<fs::DirEntry>| {

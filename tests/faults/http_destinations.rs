@@ -32,7 +32,7 @@ fn survives(mode: HttpMode, more: &str) {
     let destination = HttpDestination::new(mode.clone());
     let rig = rig(destination.address, more);
     send_ten(&rig);
-    destination.wait_until_asked(20);
+    destination.wait_for_requests(20);
     assert_eq!(destination.samples(), 0, "{mode:?}");
     destination.set(HttpMode::Take);
     destination.wait_for_samples(55);
@@ -71,7 +71,7 @@ fn retry_after_is_respected() {
         .wait_for_output("to log the requested delay", |output| {
             output.contains("interval=1h0m0s")
         });
-    assert_eq!(destination.asked().len(), 1);
+    assert_eq!(destination.requests().len(), 1);
     // Shutdown ends the wait, and the destination accepts again.
     destination.set(HttpMode::Take);
     rig.stop();
@@ -107,7 +107,7 @@ fn permanent_statuses_are_logged_and_not_retried() {
             output.contains(&format!("HTTP Status Code {code}")),
             "{status}: {output}"
         );
-        assert_eq!(destination.asked().len(), 2, "{status}");
+        assert_eq!(destination.requests().len(), 2, "{status}");
     }
 }
 
@@ -172,6 +172,6 @@ fn undelivered_batches_are_counted_and_fail_the_program() {
         );
     }
     wait_until("a request to the hanging one", || {
-        !hanging.asked().is_empty()
+        !hanging.requests().is_empty()
     });
 }

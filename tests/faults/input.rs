@@ -153,7 +153,7 @@ fn ten_thousand_idle_connections_leave_room_for_an_active_one() {
     let count = wanted.min(open_files_allowed(wanted + 1000).saturating_sub(1000));
     let destination = Destination::new(Mode::Take);
     let rig = Rig::new(&exporting_to(&destination), "otlp_grpc");
-    let crowd: Vec<Socket> = (0..count)
+    let connections: Vec<Socket> = (0..count)
         .map(|number| {
             let to = if number % 2 == 0 { rig.grpc } else { rig.http };
             connected(to)
@@ -165,7 +165,7 @@ fn ten_thousand_idle_connections_leave_room_for_an_active_one() {
     destination.wait_for_samples(5);
     let peak = rig.peak_mib();
     assert!(peak < 400, "{peak} MiB for {count} connections");
-    drop(crowd);
+    drop(connections);
     Client::new(rig.grpc).send(&profiles(4)).unwrap();
     rig.stop();
     assert_eq!(destination.samples(), 9);

@@ -96,7 +96,7 @@ fn assert_within_limit(rig: &Rig, what: &str) {
 }
 
 #[test]
-fn the_limit_holds_for_a_crowd_of_large_messages_over_grpc() {
+fn the_limit_holds_for_many_large_messages_over_grpc() {
     let plain = large_request();
     for (compression, encoding) in [
         (Compression::Gzip, Some(Encoding::Gzip)),
@@ -109,12 +109,10 @@ fn the_limit_holds_for_a_crowd_of_large_messages_over_grpc() {
             None => Message::from(plain.clone()),
         };
         let rig = rig();
-        let send_concurrently =
+        let answers =
             send_concurrently(|| Client::compressing(rig.grpc, compression).send_message(&message));
         assert_within_limit(&rig, &format!("{compression:?}"));
-        let refusals = send_concurrently
-            .iter()
-            .filter_map(|send_concurrently| send_concurrently.as_ref().err());
+        let refusals = answers.iter().filter_map(|answer| answer.as_ref().err());
         for refusal in refusals.clone() {
             assert_eq!(refusal.code, Code::Unavailable, "{refusal}");
             assert!(refusal.retry_delay.is_some(), "{refusal}");
@@ -127,7 +125,7 @@ fn the_limit_holds_for_a_crowd_of_large_messages_over_grpc() {
 }
 
 #[test]
-fn the_limit_holds_for_a_crowd_of_large_bodies_over_http() {
+fn the_limit_holds_for_many_large_bodies_over_http() {
     let plain = large_request();
     for (compression, encoding) in [
         (Compression::Gzip, Some(Encoding::Gzip)),
@@ -143,12 +141,10 @@ fn the_limit_holds_for_a_crowd_of_large_bodies_over_http() {
             None => Message::from(plain.clone()),
         };
         let rig = rig();
-        let send_concurrently =
+        let answers =
             send_concurrently(|| HttpSender::new(rig.http, compression).post(PROTOBUF, &message));
         assert_within_limit(&rig, &format!("{compression:?}"));
-        let refusals = send_concurrently
-            .iter()
-            .filter(|send_concurrently| send_concurrently.status != 200);
+        let refusals = answers.iter().filter(|answer| answer.status != 200);
         for refusal in refusals.clone() {
             assert_eq!(refusal.status, 503, "{compression:?}");
             assert!(refusal.headers.contains_key("retry-after"));

@@ -93,7 +93,7 @@ fn an_operator_loses_nothing_and_can_read_why() {
     let Some(disk) = SmallDisk::mount("size=256m") else {
         return;
     };
-    let folders = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let directories = [(), ()].map(|()| tempfile::tempdir().unwrap());
     let addresses = Addresses {
         gateway: free_address(),
         gateway_metrics: free_address(),
@@ -101,12 +101,12 @@ fn an_operator_loses_nothing_and_can_read_why() {
     };
     let destination = Destination::counting(Mode::Take);
     let start_gateway = || Rig::start(&gateway(&addresses, disk.path()));
-    let start_backend = || Rig::start(&backend(&addresses, &destination, folders[1].path()));
+    let start_backend = || Rig::start(&backend(&addresses, &destination, directories[1].path()));
     let stored = || metric(addresses.gateway_metrics, "profcol_storage_batches", "");
 
     let running_backend = start_backend();
     let running_gateway = start_gateway();
-    let agent = Rig::start(&agent(&addresses, folders[0].path()));
+    let agent = Rig::start(&agent(&addresses, directories[0].path()));
     let (has_ended, accepted) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut story = String::new();
     let (backend, gateway) = thread::scope(|scope| {

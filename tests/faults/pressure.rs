@@ -113,7 +113,9 @@ fn started(cgroup: &Cgroup, config: &str) -> Process {
 /// A number of bytes in the status of a profcol that is ready.
 fn when_ready(config: &str, key: &str) -> u64 {
     let mut process = profcol(config);
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
     let line = status.lines().find_map(|it| it.strip_prefix(key));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
@@ -218,7 +220,9 @@ fn a_gateway_with_hardly_any_cpu_delivers_everything_once() {
     let destination = Destination::counting(Mode::Take);
     let config = config(folder.path(), &destination);
     let mut process = started(&cgroup, &config);
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
     let address = endpoint_in(&process.output(), "grpc");
     cgroup.limit_cpu(10);
     let batch = profiles(1000);
@@ -235,9 +239,9 @@ fn a_gateway_with_hardly_any_cpu_delivers_everything_once() {
     let all = CLIENTS * BATCHES * 1000;
     destination.wait_for_samples(all);
     assert!(cgroup.throttled() > 0, "it had enough CPU");
-    let (status, said) = process.stop();
-    assert!(status.success(), "{said}");
-    assert_eq!(destination.samples(), all, "{said}");
-    let balance = Balance::read(&said);
-    assert_eq!(balance.of("otlp_grpc", "delivered"), all as u64, "{said}");
+    let (status, output) = process.stop();
+    assert!(status.success(), "{output}");
+    assert_eq!(destination.samples(), all, "{output}");
+    let balance = Balance::read(&output);
+    assert_eq!(balance.of("otlp_grpc", "delivered"), all as u64, "{output}");
 }

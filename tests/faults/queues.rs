@@ -72,7 +72,7 @@ fn a_client_waiting_for_a_dead_destination_is_answered_at_shutdown() {
     let small = "block_on_overflow: true, queue_size: 1, num_consumers: 1";
     let rig = rig(&destination, small, ", timeout: 1s");
     Client::new(rig.grpc).send(&profiles(1)).unwrap();
-    destination.wait_until_asked(1);
+    destination.wait_for_requests(1);
     let grpc = rig.grpc;
     let waiting = thread::spawn(move || Client::new(grpc).send(&profiles(2)));
     // Other clients are served meanwhile: this one is refused for its content.
@@ -120,11 +120,11 @@ fn shutdown_waits_for_a_briefly_unavailable_destination() {
     for samples in 1..=10 {
         client.send(&profiles(samples)).unwrap();
     }
-    destination.wait_until_asked(1);
+    destination.wait_for_requests(1);
     let stopping = thread::spawn(move || rig.stop());
     // It is down for about the time of a reconnect.
-    let asked = destination.asked();
-    destination.wait_until_asked(asked + 10);
+    let requests = destination.requests();
+    destination.wait_for_requests(requests + 10);
     destination.set(Mode::Take);
     let output = stopping.join().unwrap();
     assert_eq!(destination.samples(), 55, "{output}");

@@ -74,7 +74,7 @@ service:
 
 /// Certificates in files: `good`, `old` and `other`, each with its key.
 fn certificates() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
+    let directory = tempfile::tempdir().expect("can create a temporary directory");
     for (name, year) in [("good", 2090), ("old", 2020), ("other", 2090)] {
         let mut params =
             rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a host name");
@@ -83,16 +83,16 @@ fn certificates() -> tempfile::TempDir {
         let key = rcgen::KeyPair::generate().expect("can generate a key");
         let certificate = params.self_signed(&key).expect("can sign the certificate");
         let write = |kind: &str, text: String| {
-            std::fs::write(folder.path().join(format!("{name}.{kind}")), text).expect("a file");
+            std::fs::write(directory.path().join(format!("{name}.{kind}")), text).expect("a file");
         };
         write("pem", certificate.pem());
         write("key", key.serialize_pem());
     }
-    folder
+    directory
 }
 
-fn server_tls(folder: &Path, protocol: &str, cert: &str, key: &str) -> String {
-    let at = |name| folder.join(name).display().to_string();
+fn server_tls(directory: &Path, protocol: &str, cert: &str, key: &str) -> String {
+    let at = |name| directory.join(name).display().to_string();
     format!(
         "otlp/front: {{protocols: {{{protocol}: {{endpoint: 127.0.0.1:0, tls: {{cert_file: {}, key_file: {}}}}}}}}}",
         at(cert),
@@ -102,8 +102,8 @@ fn server_tls(folder: &Path, protocol: &str, cert: &str, key: &str) -> String {
 
 #[test]
 fn names_invalid_tls_files_with_their_path() {
-    let folder = certificates();
-    let folder = folder.path();
+    let directory = certificates();
+    let directory = directory.path();
     for protocol in ["grpc", "http"] {
         let path = format!("receivers::otlp/front::protocols::{protocol}::tls");
         for (cert, key, words) in [
@@ -112,19 +112,19 @@ fn names_invalid_tls_files_with_their_path() {
             ("good.pem", "other.key", &["good.pem", "other.key"]),
             ("good.key", "good.key", &["good.key", "certificate"]),
         ] {
-            let ended = started(&server_tls(folder, protocol, cert, key), BACK);
+            let ended = started(&server_tls(directory, protocol, cert, key), BACK);
             check(&ended, &[&[&*path][..], words].concat());
         }
     }
     for exporter in ["endpoint: localhost:1", "endpoint: https://localhost:1"] {
-        let ca = folder.join("nowhere.pem");
+        let ca = directory.join("nowhere.pem");
         let ca = ca.display();
         let back = format!("otlp_grpc/back: {{{exporter}, tls: {{ca_file: {ca}}}}}");
         let ended = started(FRONT, &back);
         let path = "exporters::otlp_grpc/back::tls";
         check(&ended, &[path, "nowhere.pem", "ca_file"]);
     }
-    let at = |name| folder.join(name).display().to_string();
+    let at = |name| directory.join(name).display().to_string();
     let pair = format!(
         "cert_file: {}, key_file: {}",
         at("good.pem"),
@@ -147,8 +147,8 @@ fn names_invalid_tls_files_with_their_path() {
 /// An expired certificate must not prevent a restart: it may be renewed in place.
 #[test]
 fn warns_about_an_expired_certificate() {
-    let folder = certificates();
-    let receivers = server_tls(folder.path(), "grpc", "old.pem", "old.key");
+    let directory = certificates();
+    let receivers = server_tls(directory.path(), "grpc", "old.pem", "old.key");
     let mut process = profcol(&config(&receivers, BACK));
     process.wait_for_output("to be ready", |output| {
         output.contains("Everything is ready")

@@ -17,7 +17,7 @@ use profcol_test_harness::balance::{Balance, metric, served_at};
 use profcol_test_harness::faults::{Calls, Error, Faults};
 use profcol_test_harness::peers::{Process, free_address, profcol};
 use profcol_test_harness::procfs;
-use profcol_test_harness::support::copy_folder;
+use profcol_test_harness::support::copy_directory;
 
 /// Three of them fill a file.
 const SAMPLES: usize = 400;
@@ -115,8 +115,8 @@ fn client_of(process: &mut Process) -> Option<Client> {
 fn start(config: &str) -> (Process, Client) {
     let mut process = profcol(config);
     let client = client_of(&mut process);
-    let said = process.output();
-    (process, client.unwrap_or_else(|| panic!("{said}")))
+    let output = process.output();
+    (process, client.unwrap_or_else(|| panic!("{output}")))
 }
 
 fn have_all(destinations: &[Destination], accepted: &[usize]) -> bool {
@@ -140,7 +140,7 @@ fn a_kill_at_any_change_loses_and_tears_no_batch_of_two_exporters() {
 /// Also of what it does with an earlier run's batches, and when it stops. At odd calls the next start is killed too.
 #[expect(clippy::print_stdout, reason = "the number of points is of interest")]
 fn kill_at_each_change(exporters: usize, batches: usize) {
-    // Whatever is below this folder.
+    // Whatever is below this directory.
     let Some(faults) = Faults::of(&["/queues/"]) else {
         return;
     };
@@ -159,7 +159,7 @@ fn kill_at_each_change(exporters: usize, batches: usize) {
     let calls = faults.kill_at_each(|call| {
         let queues = tempfile::tempdir_in(folder.path()).unwrap();
         let directory = queues.path().join("queues");
-        copy_folder(&backlog, &directory);
+        copy_directory(&backlog, &directory);
         let destinations: Vec<_> = (0..exporters)
             .map(|_| Destination::new(Mode::Take))
             .collect();
@@ -187,11 +187,11 @@ fn kill_at_each_change(exporters: usize, batches: usize) {
         wait_until(&format!("all batches, after a kill at {call}"), || {
             have_all(&destinations, &accepted)
         });
-        let (status, said) = process.stop();
-        assert!(status.success(), "{call}: {said}");
-        assert!(!said.contains("Dropping data"), "{call}: {said}");
-        assert_eq!(Balance::read(&said).dropped("otlp_grpc"), 0, "{call}");
-        assert_eq!(segments(&directory), 0, "{call}: {said}");
+        let (status, output) = process.stop();
+        assert!(status.success(), "{call}: {output}");
+        assert!(!output.contains("Dropping data"), "{call}: {output}");
+        assert_eq!(Balance::read(&output).dropped("otlp_grpc"), 0, "{call}");
+        assert_eq!(segments(&directory), 0, "{call}: {output}");
         for (batch, times) in destinations.iter().flat_map(Destination::deliveries) {
             assert!(
                 accepted.contains(&batch) || later.contains(&batch),
@@ -208,9 +208,9 @@ fn kill_at_each_change(exporters: usize, batches: usize) {
 
 /// Of all queues, and of what they share.
 fn segments(directory: &Path) -> usize {
-    let folders = fs::read_dir(directory).unwrap();
-    let folders = folders.map(|entry| entry.unwrap().path());
-    let files = folders.filter_map(|it| fs::read_dir(it).ok()).flatten();
+    let directories = fs::read_dir(directory).unwrap();
+    let directories = directories.map(|entry| entry.unwrap().path());
+    let files = directories.filter_map(|it| fs::read_dir(it).ok()).flatten();
     let names = files.map(|file| file.unwrap().file_name());
     names
         .filter(|name| name.to_string_lossy().ends_with(".segment"))
@@ -319,11 +319,11 @@ fn fails(faults: &Faults, case: &Case) {
     }
     destination.wait_for_samples(accepted);
     drop(client);
-    let (status, said) = process.stop();
-    assert!(status.success(), "{what}: {said}");
-    let balance = Balance::read(&said);
+    let (status, output) = process.stop();
+    assert!(status.success(), "{what}: {output}");
+    let balance = Balance::read(&output);
     assert_eq!(balance.of("otlp_grpc", "delivered"), accepted as u64);
-    assert_eq!(balance.dropped("otlp_grpc"), 0, "{what}: {said}");
+    assert_eq!(balance.dropped("otlp_grpc"), 0, "{what}: {output}");
     // Nor does the next run find anything.
     start(&setup.config()).0.stop();
     assert_eq!(destination.samples(), accepted, "{what}");
@@ -375,7 +375,7 @@ fn a_slow_disk_loses_nothing_and_bounds_memory() {
     destination.wait_for_samples(all);
     let growth = procfs::peak_resident(process.pid()).unwrap() - before;
     assert!(growth < MAX_GROWTH, "{} MiB", growth >> 20);
-    let (status, said) = process.stop();
-    assert!(status.success(), "{said}");
+    let (status, output) = process.stop();
+    assert!(status.success(), "{output}");
     assert_eq!(destination.samples(), all, "each once");
 }

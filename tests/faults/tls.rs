@@ -10,9 +10,9 @@ use profcol_test_harness::backend::{Client, Destination, HttpSender, Mode, wait_
 
 use crate::Rig;
 
-/// A CA with a folder for its certificates.
+/// A CA with a directory for its certificates.
 struct Authority {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
 
@@ -25,16 +25,16 @@ impl Authority {
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = rcgen::KeyPair::generate().expect("can generate a key");
         let own = params.self_signed(&key).expect("can sign the certificate");
-        let folder = tempfile::tempdir().expect("can create a temporary folder");
-        fs::write(folder.path().join("ca.pem"), own.pem()).expect("can create a temporary file");
+        let directory = tempfile::tempdir().expect("can create a temporary directory");
+        fs::write(directory.path().join("ca.pem"), own.pem()).expect("can create a temporary file");
         Self {
-            folder,
+            directory,
             issuer: rcgen::Issuer::new(params, key),
         }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Writes a certificate for `localhost` and its key to `to`, overwriting existing files.
@@ -61,7 +61,7 @@ impl Authority {
 fn put(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).expect("can create a temporary file");
-    fs::rename(&new, path).expect("it is in the same folder");
+    fs::rename(&new, path).expect("it is in the same directory");
 }
 
 struct Pair {

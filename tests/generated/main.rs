@@ -16,7 +16,7 @@ use serde_json::Value;
 fn check(path: &str, content: &str) {
     let file = root().join(path);
     if std::env::var_os("UPDATE").is_some_and(|update| update == "1") {
-        std::fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).expect("a folder");
+        std::fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).expect("a directory");
         std::fs::write(&file, content).expect("written");
     }
     let found = std::fs::read_to_string(&file).unwrap_or_default();
@@ -55,7 +55,7 @@ fn generated_schema() {
 /// One page for each command that another page refers to.
 #[test]
 fn generated_man_pages() {
-    let folder = root().join("docs/generated/man");
+    let directory = root().join("docs/generated/man");
     let mut expected = BTreeSet::new();
     let mut names = vec!["profcol".to_owned()];
     while let Some(name) = names.pop() {
@@ -72,7 +72,7 @@ fn generated_man_pages() {
         check(&format!("docs/generated/man/{name}.1"), &page);
         expected.insert(format!("{name}.1"));
     }
-    let found = std::fs::read_dir(folder).expect("the folder exists");
+    let found = std::fs::read_dir(directory).expect("the directory exists");
     let found = found.map(|entry| entry.expect("readable").file_name());
     let found: BTreeSet<_> = found
         .map(|name| name.to_string_lossy().into_owned())
@@ -103,7 +103,7 @@ fn generated_option_tables() {
     tables(Kind::Extension, REGISTRY.extensions);
 }
 
-/// A chart cannot read files outside its folder.
+/// A chart cannot read files outside its directory.
 #[test]
 fn generated_chart_files() {
     for (name, example) in [
@@ -187,14 +187,14 @@ fn generated_chart_values() {
 fn generated_label_names() {
     let mut text = "| attribute | label | where |\n|---|---|---|\n".to_owned();
     for alias in ALIASES {
-        let place = match (alias.place, alias.runtime) {
+        let location = match (alias.source, alias.runtime) {
             (LabelSource::Resource, None) => "resource".to_owned(),
             (LabelSource::Resource, Some(runtime)) => format!("resource; containers of {runtime}"),
             (LabelSource::Sample, _) => "sample".to_owned(),
             (LabelSource::Presence, _) => "resource; `true` where it is there".to_owned(),
         };
         let (attribute, label) = (alias.attribute, alias.label);
-        text.push_str(&format!("| `{attribute}` | `{label}` | {place} |\n"));
+        text.push_str(&format!("| `{attribute}` | `{label}` | {location} |\n"));
     }
     check_part("docs/labels.md", "labels", &text);
 }
@@ -234,11 +234,15 @@ fn generated_runtimes() {
 fn tables<C: ?Sized>(kind: Kind, entries: &[Entry<C>]) {
     for entry in entries {
         let path = format!("components/{kind}s/{}/README.md", entry.name);
-        check_part(&path, "options", &table(&options(&(entry.schema)())));
+        check_part(
+            &path,
+            "options",
+            &table(entry.name, &options(&(entry.schema)())),
+        );
     }
 }
 
-fn table(options: &[ConfigOption]) -> String {
+fn table(name: &str, options: &[ConfigOption]) -> String {
     if options.is_empty() {
         return "It has no options.\n".to_owned();
     }
@@ -250,6 +254,7 @@ fn table(options: &[ConfigOption]) -> String {
         doc,
     } in options
     {
+        assert!(!doc.is_empty(), "{name}::{path} has no doc comment");
         let cells = [
             format!("`{path}`"),
             kind.clone(),

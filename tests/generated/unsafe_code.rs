@@ -1,4 +1,4 @@
-//! `docs/generated/unsafe.md`: each use of unsafe code with the reason why it is sound, from the comment beside it.
+//! `docs/generated/unsafe.md`: each use of unsafe code with the reason why it is sound, from the comment above it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,7 +8,7 @@ use profcol_net::grpc::{Code, Status};
 use profcol_test_harness::backend::{ClosedPort, Destination, Mode, endpoint_in, wait_until};
 use profcol_test_harness::kafka::Broker;
 use profcol_test_harness::peers::{Process, profcol};
-use profcol_test_harness::support::copy_folder;
+use profcol_test_harness::support::copy_directory;
 
 use crate::{Agent, Arrived, TOPIC, gateway};
 
@@ -83,7 +83,7 @@ fn large_batches_are_split_and_damaged_messages_skipped() {
     // All is committed, also what was skipped.
     let nothing = Destination::new(Mode::Take);
     let mut member = gateway(broker.address, nothing.address, "group_id: first");
-    member.wait_for_output("to join", |output| output.contains("assigned partitions"));
+    member.wait_for_output("to join", |output| output.contains("Partitions assigned"));
     let agent = Agent::start(broker.address, "");
     agent.send(0..1);
     agent.stop();
@@ -105,7 +105,7 @@ fn what_a_dead_destination_does_not_take_is_not_committed() {
     agent.stop();
     let dead = Destination::new(Mode::Hang);
     let member = gateway(broker.address, dead.address, "max_in_flight: 5");
-    wait_until("the destination to be asked", || dead.asked() > 0);
+    wait_until("the destination to be called", || dead.requests() > 0);
     // With SIGKILL.
     drop(member);
     let destination = Destination::new(Mode::Take);
@@ -117,7 +117,7 @@ fn what_a_dead_destination_does_not_take_is_not_committed() {
     assert_eq!(arrived.repeated(), 0);
 }
 
-/// An agent whose queue is in a folder.
+/// An agent whose queue is in a directory.
 fn storing_agent(brokers: SocketAddr, folder: &Path) -> Agent {
     let folder = folder.display();
     Agent::with(&format!(
@@ -177,7 +177,7 @@ fn what_an_agent_sends_again_after_a_restart_is_recognized() {
     for times in 1..=2 {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy");
-        copy_folder(stored.path(), &copy);
+        copy_directory(stored.path(), &copy);
         let agent = storing_agent(broker.address, &copy);
         let all = i64::try_from(times * BATCHES).unwrap();
         wait_until("all to be sent", || sent() >= all);
@@ -205,7 +205,7 @@ fn what_an_agent_sends_again_after_a_restart_is_recognized() {
         let mut member = gateway(broker.address, destination.address, &options);
         let mut arrived = Arrived::default();
         arrived.wait_for(&destination, BATCHES);
-        member.wait_for_output("to join", |output| output.contains("assigned partitions"));
+        member.wait_for_output("to join", |output| output.contains("Partitions assigned"));
         wait_until("the second half", || {
             arrived.take(&destination);
             arrived.repeated() >= repeated

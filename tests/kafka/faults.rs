@@ -100,7 +100,7 @@ fn three_gateways_share_a_topic_and_one_dies() {
         .collect();
     for gateway in &mut gateways {
         gateway.wait_for_output("to get partitions", |output| {
-            output.contains("assigned partitions")
+            output.contains("Partitions assigned")
         });
     }
     let mut arrived = Arrived::default();

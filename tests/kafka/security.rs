@@ -15,12 +15,12 @@ const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule";
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
 fn passwords_are_checked_over_tls() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let certified = rcgen::generate_simple_self_signed(names).unwrap();
     let (store, ca) = (
-        folder.path().join("store.pem"),
-        folder.path().join("ca.pem"),
+        directory.path().join("store.pem"),
+        directory.path().join("ca.pem"),
     );
     let certificate = certified.cert.pem();
     let key = certified.signing_key.serialize_pem();
@@ -83,7 +83,7 @@ fn passwords_are_checked_over_tls() {
             output.contains("check `auth::sasl`")
         });
     drop(agent);
-    let file = folder.path().join("wrong.yaml");
+    let file = directory.path().join("wrong.yaml");
     fs::write(&file, wrong).unwrap();
     let checked = run(&["doctor", "--config", file.to_str().unwrap()]);
     assert!(

@@ -85,8 +85,8 @@ fn samples_aarch64_on_linux_6_12() {
 #[ignore = "cargo xtask kernels runs it"]
 fn samples_interpreters_of_aarch64() {
     let version = "6.12";
-    let folder = kernels().join("aarch64");
-    let guest = guest(&folder);
+    let directory = kernels().join("aarch64");
+    let guest = guest(&directory);
     let mut list = String::new();
     let languages = [
         ("python", "/usr/bin/python3.11", "-S", python::calls(11)),
@@ -99,13 +99,13 @@ fn samples_interpreters_of_aarch64() {
         ),
     ];
     for (name, executable, option, calls) in &languages {
-        guest.add_all(&folder.join(name));
+        guest.add_all(&directory.join(name));
         let program = calls.path();
         guest.add(&program, &program);
         list += &format!("{executable} {option} {} 600\n", program.display());
     }
     guest.write("etc/programs", &list);
-    let ran = guest.boot(&folder.join(version).join("vmlinuz"), "cpu_seconds=25");
+    let ran = guest.boot(&directory.join(version).join("vmlinuz"), "cpu_seconds=25");
 
     check_run(&ran, version, "arena");
     let mut profile = Profile::default();
@@ -124,10 +124,10 @@ fn samples_interpreters_of_aarch64() {
     }
 }
 
-fn guest(folder: &Path) -> Guest {
+fn guest(directory: &Path) -> Guest {
     let profcol = std::env::var_os(PROFCOL).expect("`cargo xtask kernels` sets PROFCOL_AARCH64");
     let script = include_str!("init-aarch64");
-    let guest = Guest::new(AARCH64, &folder.join("busybox"), script, CONFIG);
+    let guest = Guest::new(AARCH64, &directory.join("busybox"), script, CONFIG);
     guest.add_program(Path::new(&profcol), "profcol");
     guest
 }
@@ -146,8 +146,8 @@ fn check(version: &str, tables: &str) {
         })
         .collect();
 
-    let folder = kernels.join("aarch64");
-    let guest = guest(&folder);
+    let directory = kernels.join("aarch64");
+    let guest = guest(&directory);
     for library in ["ld-linux-aarch64.so.1", "libc.so.6"] {
         let file = Path::new(LIBRARIES).join(library);
         guest.add(&file, &Path::new("/lib").join(library));
@@ -161,7 +161,7 @@ fn check(version: &str, tables: &str) {
         list += &format!("{}\n", subject.executable().display());
     }
     guest.write("etc/programs", &list);
-    let ran = guest.boot(&folder.join(version).join("vmlinuz"), "");
+    let ran = guest.boot(&directory.join(version).join("vmlinuz"), "");
 
     check_run(&ran, version, tables);
     // Otherwise return addresses are not signed.

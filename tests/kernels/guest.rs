@@ -42,7 +42,7 @@ const TIMEOUT: &str = "600";
 
 pub struct Guest {
     machine: Machine,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// The results of a run.
@@ -50,25 +50,25 @@ pub struct Run {
     console: String,
     pub profiles: PathBuf,
     /// Holds the profiles.
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl Guest {
     /// `script` is the script to run, `config` is profcol's configuration.
     pub fn new(machine: Machine, busybox: &Path, script: &str, config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = folder.path().join("disk");
+        let directory = tempfile::tempdir().unwrap();
+        let disk = directory.path().join("disk");
         for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
             fs::create_dir_all(disk.join(name)).unwrap();
         }
         write_program(&disk.join("init"), script);
         fs::write(disk.join("etc/profcol.yaml"), config).unwrap();
         fs::copy(busybox, disk.join("bin/busybox")).unwrap();
-        Self { machine, folder }
+        Self { machine, directory }
     }
 
     fn disk(&self) -> PathBuf {
-        self.folder.path().join("disk")
+        self.directory.path().join("disk")
     }
 
     /// Adds a file at `place`.
@@ -78,10 +78,10 @@ impl Guest {
         fs::copy(file, copy).unwrap();
     }
 
-    /// Adds the files of a folder, with their paths below it.
-    pub fn add_all(&self, folder: &Path) {
+    /// Adds the files of a directory, with their paths below it.
+    pub fn add_all(&self, directory: &Path) {
         let mut copy = Command::new("cp");
-        run(copy.arg("-a").arg(folder.join(".")).arg(self.disk()));
+        run(copy.arg("-a").arg(directory.join(".")).arg(self.disk()));
     }
 
     /// Adds a program without its debuginfo.
@@ -114,8 +114,8 @@ impl Guest {
         run(Command::new("sh")
             .args(["-c", packed])
             .current_dir(self.disk()));
-        let console = self.folder.path().join("console");
-        let packed = self.folder.path().join("profiles.jsonl.gz");
+        let console = self.directory.path().join("console");
+        let packed = self.directory.path().join("profiles.jsonl.gz");
         let (device, name) = self.machine.second;
         let mut qemu = Command::new("timeout");
         qemu.arg(TIMEOUT)
@@ -131,7 +131,7 @@ impl Guest {
             .arg("-kernel")
             .arg(kernel)
             .arg("-initrd")
-            .arg(self.folder.path().join("disk.cpio"))
+            .arg(self.directory.path().join("disk.cpio"))
             .arg("-append")
             // The kernel passes unknown parameters to the script.
             .arg(format!(
@@ -153,7 +153,7 @@ impl Guest {
         Run {
             console,
             profiles: packed.with_extension(""),
-            _folder: self.folder,
+            _directory: self.directory,
         }
     }
 }
@@ -187,6 +187,6 @@ pub fn run(command: &mut Command) {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
 }

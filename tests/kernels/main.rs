@@ -15,7 +15,7 @@ use profcol_test_harness::toolchain::Workshop;
 
 use crate::guest::{Guest, Run, X86_64};
 
-/// Set by `cargo xtask kernels`: a folder with one folder per kernel.
+/// Set by `cargo xtask kernels`: a directory with one directory per kernel.
 const KERNELS: &str = "PROFCOL_KERNELS";
 
 const CONFIG: &str = "\

@@ -1,4 +1,4 @@
-//! A Kubernetes API server with its etcd, on loopback, in a temporary folder.
+//! A Kubernetes API server with its etcd, on loopback, in a temporary directory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub const ACCOUNT: &str = "profcol";
 
 pub struct Cluster {
     program: PathBuf,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     etcd: Child,
     server: Child,
     etcd_port: u16,
@@ -28,13 +28,13 @@ impl Cluster {
     pub fn start() -> Self {
         let program = std::env::var_os(SERVER).map(PathBuf::from);
         let program = program.expect("`cargo xtask kubernetes-test` sets PROFCOL_KUBE_APISERVER");
-        let folder = tempfile::tempdir().unwrap();
-        write_credentials(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        write_credentials(directory.path());
         let (etcd_port, peer_port) = (free_address().port(), free_address().port());
         let local = |port: u16| format!("http://127.0.0.1:{port}");
         let etcd = Command::new("etcd")
             .arg("--data-dir")
-            .arg(folder.path().join("etcd"))
+            .arg(directory.path().join("etcd"))
             .args(["--listen-client-urls", &local(etcd_port)])
             .args(["--advertise-client-urls", &local(etcd_port)])
             .args(["--listen-peer-urls", &local(peer_port)])
@@ -49,10 +49,10 @@ impl Cluster {
             .spawn()
             .expect("etcd is installed (Debian: etcd-server)");
         let port = free_address().port();
-        let server = serve(&program, folder.path(), etcd_port, port);
+        let server = serve(&program, directory.path(), etcd_port, port);
         let cluster = Self {
             program,
-            folder,
+            directory,
             etcd,
             server,
             etcd_port,
@@ -68,13 +68,18 @@ impl Cluster {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
         meanwhile();
-        self.server = serve(&self.program, self.folder.path(), self.etcd_port, self.port);
+        self.server = serve(
+            &self.program,
+            self.directory.path(),
+            self.etcd_port,
+            self.port,
+        );
         self.wait();
         self
     }
 
     pub fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("kubeconfig")
+        self.directory.path().join("kubeconfig")
     }
 
     pub fn create(&self, path: &str, object: &Value) -> Value {
@@ -84,9 +89,9 @@ impl Cluster {
     /// What the server says about an object that it does not admit.
     pub fn refuses(&self, path: &str, object: &Value) -> String {
         let body = self.body(object);
-        let (is_accepted, said) = self.exchange("POST", path, "application/json", &body, "admin");
-        assert!(!is_accepted, "POST {path}: {said}");
-        said
+        let (is_accepted, answer) = self.exchange("POST", path, "application/json", &body, "admin");
+        assert!(!is_accepted, "POST {path}: {answer}");
+        answer
     }
 
     pub fn patch(&self, path: &str, change: &Value) {
@@ -124,7 +129,7 @@ impl Cluster {
             let plural = format!("{}s", kind.to_lowercase());
             let path =
                 format!("{root}{place}/{plural}/{name}?fieldManager=test&fieldValidation=Strict");
-            let body = self.folder.path().join("body");
+            let body = self.directory.path().join("body");
             fs::write(&body, document).unwrap();
             self.send(
                 "PATCH",
@@ -155,15 +160,15 @@ impl Cluster {
 
     /// A file with the object, until the next one.
     fn body(&self, object: &Value) -> PathBuf {
-        let body = self.folder.path().join("body");
+        let body = self.directory.path().join("body");
         fs::write(&body, object.to_string()).unwrap();
         body
     }
 
     fn send(&self, method: &str, path: &str, kind: &str, body: &Path, token: &str) -> String {
-        let (is_accepted, said) = self.exchange(method, path, kind, body, token);
-        assert!(is_accepted, "{method} {path}: {said}");
-        said
+        let (is_accepted, answer) = self.exchange(method, path, kind, body, token);
+        assert!(is_accepted, "{method} {path}: {answer}");
+        answer
     }
 
     /// Whether the server accepted the request, and its response.
@@ -187,8 +192,8 @@ impl Cluster {
             .arg(self.url(path))
             .output()
             .expect("curl is installed");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.success(), said)
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), stdout)
     }
 
     fn curl(&self, token: &str) -> Command {
@@ -205,7 +210,7 @@ impl Cluster {
     fn wait(&self) {
         let end = Instant::now() + TIMEOUT;
         while self.raw("admin", "/readyz", "*/*") != "ok" {
-            let log = fs::read_to_string(self.folder.path().join("server.log"));
+            let log = fs::read_to_string(self.directory.path().join("server.log"));
             assert!(Instant::now() < end, "{}", log.unwrap_or_default());
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -221,7 +226,7 @@ users: [{{name: admin, user: {{token: admin-token}}}}, {{name: profcol, user: {{
 contexts: [{{name: admin, context: {{cluster: c, user: admin}}}}, {{name: profcol, context: {{cluster: c, user: profcol}}}}]
 ",
             self.port,
-            self.folder.path().join("certificates/apiserver.crt").display(),
+            self.directory.path().join("certificates/apiserver.crt").display(),
         );
         fs::write(self.kubeconfig(), text).unwrap();
     }
@@ -237,10 +242,10 @@ impl Drop for Cluster {
     }
 }
 
-fn write_credentials(folder: &Path) {
+fn write_credentials(directory: &Path) {
     let key = Command::new("openssl")
         .args(["genrsa", "-out"])
-        .arg(folder.join("key"))
+        .arg(directory.join("key"))
         .arg("2048")
         .output()
         .expect("openssl is installed");
@@ -249,12 +254,12 @@ fn write_credentials(folder: &Path) {
     let tokens = format!(
         "admin-token,admin,admin,\"system:masters\"\nprofcol-token,system:serviceaccount:profcol:profcol,profcol,\"{groups}\"\n"
     );
-    fs::write(folder.join("tokens.csv"), tokens).unwrap();
+    fs::write(directory.join("tokens.csv"), tokens).unwrap();
 }
 
-fn serve(program: &Path, folder: &Path, etcd_port: u16, port: u16) -> Child {
-    let file = |name: &str| folder.join(name).display().to_string();
-    let log = File::create(folder.join("server.log")).unwrap();
+fn serve(program: &Path, directory: &Path, etcd_port: u16, port: u16) -> Child {
+    let file = |name: &str| directory.join(name).display().to_string();
+    let log = File::create(directory.join("server.log")).unwrap();
     Command::new(program)
         .arg(format!("--etcd-servers=http://127.0.0.1:{etcd_port}"))
         .arg("--service-account-issuer=https://kubernetes.default.svc")

@@ -223,7 +223,7 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
     named.learns(("container.id", &seed::container(1, 1)), "k8s.pod.name");
 }
 
-#[expect(clippy::print_stdout, reason = "figures are told")]
+#[expect(clippy::print_stdout, reason = "figures are printed")]
 fn println_figure(what: &str, value: impl std::fmt::Debug) {
     println!("{what} {value:?}");
 }

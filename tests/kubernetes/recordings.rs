@@ -37,7 +37,7 @@ pub fn write(cluster: &Cluster) {
 
 fn save(name: &str, text: &str) {
     let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{name}: {text}"));
-    let folder = root().join("components/processors/k8s_attributes/testdata");
+    let directory = root().join("components/processors/k8s_attributes/testdata");
     let text = format!("{value:#}\n");
-    fs::write(folder.join(format!("{name}.json")), text).unwrap();
+    fs::write(directory.join(format!("{name}.json")), text).unwrap();
 }

@@ -22,8 +22,8 @@ fn install(cluster: &Cluster, namespace: &str, values: &str) {
         .output()
         .unwrap();
     assert!(rendered.status.success(), "{rendered:?}");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("objects.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("objects.yaml");
     fs::write(&file, rendered.stdout).unwrap();
     cluster.apply(&file);
 }
@@ -95,6 +95,6 @@ fn the_charts_patch_adds_a_sidecar_that_a_restricted_namespace_admits() {
     cluster.create("/api/v1/namespaces/profiled/pods", &pod(&template));
     let mut refused = pod(&template);
     refused["metadata"]["name"] = "shop-2".into();
-    let said = cluster.refuses("/api/v1/namespaces/shop/pods", &refused);
-    assert!(said.contains("violates PodSecurity"), "{said}");
+    let answer = cluster.refuses("/api/v1/namespaces/shop/pods", &refused);
+    assert!(answer.contains("violates PodSecurity"), "{answer}");
 }

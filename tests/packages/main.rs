@@ -14,7 +14,7 @@ use profcol_test_harness::support::root;
 use profcol_test_harness::systemd::Host;
 use serde_json::Value;
 
-/// Set by `cargo xtask dist --test`: the folder with the packages, next to those of the upgrade.
+/// Set by `cargo xtask dist --test`: the directory with the packages, next to those of the upgrade.
 const PACKAGES: &str = "PROFCOL_PACKAGES";
 
 /// Also set by it: the archive of a system.
@@ -42,8 +42,8 @@ fn reports(steps: &str, kind: &str) -> Option<Reports> {
         "../trial.service",
     );
     host.boot();
-    let reports = Reports(host.wait_for("trial/told", "@done"));
-    reports.are(&[
+    let reports = Reports(host.wait_for("trial/report", "@done"));
+    reports.assert(&[
         ("idle", "inactive disabled"),
         ("version", &format!("profcol {VERSION}")),
         ("valid", "yes"),
@@ -70,7 +70,7 @@ impl Reports {
         lines.filter_map(|line| line.strip_prefix(&begin)).collect()
     }
 
-    fn are(&self, expected: &[(&str, &str)]) {
+    fn assert(&self, expected: &[(&str, &str)]) {
         for (name, expected) in expected {
             assert_eq!(self.of(name), [*expected], "{name}:\n{}", self.0);
         }
@@ -84,7 +84,7 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
     let Some(reports) = reports("debian", "deb") else {
         return;
     };
-    reports.are(&[
+    reports.assert(&[
         ("installed", &format!("installed {VERSION}-1")),
         ("upgraded", &format!("installed {VERSION}-2")),
         ("removed", "inactive  /etc/profcol/config.yaml"),
@@ -92,14 +92,14 @@ fn the_debian_package_is_installed_started_upgraded_and_removed() {
     ]);
 }
 
-/// Its scripts run with systemd alone, and with the helper that newer RPM distributions have beside it.
+/// Its scripts run with systemd alone, and with the helper that newer RPM distributions add.
 #[test]
 #[ignore = "cargo xtask dist --test runs it"]
 fn the_rpm_is_installed_started_upgraded_and_removed() {
     let Some(reports) = reports("rpm", "rpm") else {
         return;
     };
-    reports.are(&[
+    reports.assert(&[
         ("installed", &format!("{VERSION}-1")),
         ("upgraded", &format!("{VERSION}-2")),
         (
@@ -125,8 +125,8 @@ fn lintian_reports_nothing() {
     let mut lintian = Command::new("lintian");
     // It warns when run as root.
     lintian.args(["--allow-root", "--fail-on", "error,warning"]);
-    let said = output(lintian.arg(ending(&packages, ".deb")));
-    println(&said);
+    let printed = output(lintian.arg(ending(&packages, ".deb")));
+    println(&printed);
 }
 
 #[test]
@@ -190,16 +190,16 @@ fn the_image_runs_and_is_minimal() {
     let buildah = |arguments: &[&str]| {
         let mut buildah = Command::new("buildah");
         buildah.env("STORAGE_DRIVER", "vfs");
-        for (option, folder) in [("--root", "root"), ("--runroot", "run")] {
-            buildah.arg(option).arg(place.path().join(folder));
+        for (option, directory) in [("--root", "root"), ("--runroot", "run")] {
+            buildah.arg(option).arg(place.path().join(directory));
         }
         output(buildah.args(arguments)).trim().to_owned()
     };
     let archive = format!("oci-archive:{}", ending(&packages, ".oci.tar").display());
     let container = buildah(&["from", "--pull-never", &archive]);
     let run = ["run", "--isolation", "chroot", &container, "--"];
-    let said = buildah(&[&run[..], &["/usr/bin/profcol", "version"]].concat());
-    assert_eq!(said, format!("profcol {VERSION}"));
+    let printed = buildah(&[&run[..], &["/usr/bin/profcol", "version"]].concat());
+    assert_eq!(printed, format!("profcol {VERSION}"));
     let mounted = buildah(&["mount", &container]);
     let files = output(Command::new("find").args([&*mounted, "-type", "f", "-printf", "%P\\n"]));
     let files: BTreeSet<_> = files.lines().filter(|it| !it.starts_with("run/")).collect();
@@ -315,9 +315,9 @@ fn the_checksums_match_the_files() {
     let (packages, _) = packages();
     let mut check = Command::new("sha256sum");
     check.args(["--check", "--strict", "SHA256SUMS"]);
-    let said = output(check.current_dir(&packages));
+    let printed = output(check.current_dir(&packages));
     let files = fs::read_dir(packages).unwrap().count();
-    assert_eq!(said.lines().count() + 1, files, "{said}");
+    assert_eq!(printed.lines().count() + 1, files, "{printed}");
 }
 
 fn packages() -> (PathBuf, PathBuf) {
@@ -327,21 +327,21 @@ fn packages() -> (PathBuf, PathBuf) {
     (packages, next)
 }
 
-/// The only file in a folder with this suffix.
-fn ending(folder: &Path, ending: &str) -> PathBuf {
-    let files = fs::read_dir(folder).unwrap();
+/// The only file in a directory with this suffix.
+fn ending(directory: &Path, ending: &str) -> PathBuf {
+    let files = fs::read_dir(directory).unwrap();
     let mut files = files.map(|file| file.unwrap().path());
     let file = files.find(|path| path.to_str().unwrap().ends_with(ending));
-    file.unwrap_or_else(|| panic!("no {ending} in {}", folder.display()))
+    file.unwrap_or_else(|| panic!("no {ending} in {}", directory.display()))
 }
 
 fn output(command: &mut Command) -> String {
     let ran = command.output();
     let ran = ran.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8(ran.stdout).unwrap();
+    let stdout = String::from_utf8(ran.stdout).unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{command:?}: {said}{errors}");
-    said
+    assert!(ran.status.success(), "{command:?}: {stdout}{errors}");
+    stdout
 }
 
 #[expect(clippy::print_stdout, reason = "reports measurements")]

@@ -3,7 +3,7 @@
 //   node browser.mjs URL SCREENSHOT_FOLDER [--puppeteer FOLDER] [--chromium PROGRAM] [--hostile NAME] [--history START]
 //     [--password URL] [--token URL]
 //
-// puppeteer-core comes from NODE_PATH or from --puppeteer (the folder of the package). With --hostile, a function of that name
+// puppeteer-core comes from NODE_PATH or from --puppeteer (the directory of the package). With --hostile, a function of that name
 // and a label of that value must be in the profile and must stay text. With --history, there are the profiles of main.rs for an hour from
 // that time, in milliseconds. The pages of --password and --token require the user and password, and the token, of main.rs. Exits with 1 and a reason at the first failed check.
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -765,17 +765,17 @@ async function checkFile(visit, html, folded) {
 
 // The text of the file that an action saves.
 async function downloaded(visit, name, action) {
-  const folder = join(visit.options.screenshots, 'downloads');
-  mkdirSync(folder, { recursive: true });
-  const saved = () => readdirSync(folder).find((file) => name.test(file));
-  for (const old of readdirSync(folder).filter((file) => name.test(file))) rmSync(join(folder, old));
+  const directory = join(visit.options.screenshots, 'downloads');
+  mkdirSync(directory, { recursive: true });
+  const saved = () => readdirSync(directory).find((file) => name.test(file));
+  for (const old of readdirSync(directory).filter((file) => name.test(file))) rmSync(join(directory, old));
   const session = await visit.page.createCDPSession();
-  await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: folder, browserContextId: visit.page.browserContext().id });
+  await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: directory, browserContextId: visit.page.browserContext().id });
   await action();
   const deadline = Date.now() + TIMEOUT_MS;
   while (!saved() && Date.now() < deadline) await new Promise((done) => { setTimeout(done, 50); });
   check(saved() !== undefined, `no file ${name} was saved`);
-  return readFileSync(join(folder, saved()), 'utf8');
+  return readFileSync(join(directory, saved()), 'utf8');
 }
 
 async function expectSame(shown, expected) {

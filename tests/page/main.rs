@@ -149,11 +149,11 @@ service:
 }
 
 fn has_puppeteer() -> bool {
-    let folders = std::env::var("NODE_PATH").unwrap_or_default();
-    let mut folders = folders.split(':');
+    let directories = std::env::var("NODE_PATH").unwrap_or_default();
+    let mut directories = directories.split(':');
     let is_there = |folder: &str| Path::new(folder).join("puppeteer-core").is_dir();
     let has_node = Command::new("node").arg("--version").output();
-    has_node.is_ok_and(|it| it.status.success()) && folders.any(is_there)
+    has_node.is_ok_and(|it| it.status.success()) && directories.any(is_there)
 }
 
 fn configuration(page: &str, otlp: &str, queues: &Path) -> String {

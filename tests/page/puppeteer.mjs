@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 // `import` ignores NODE_PATH, and the package has no entry for `require`.
-async function loadPuppeteer(folder) {
-  const folders = [folder, ...(process.env.NODE_PATH ?? '').split(':').filter(Boolean).map((path) => join(path, 'puppeteer-core'))].filter(Boolean);
-  const found = folders.find((path) => existsSync(join(path, 'package.json')));
+async function loadPuppeteer(directory) {
+  const directories = [directory, ...(process.env.NODE_PATH ?? '').split(':').filter(Boolean).map((path) => join(path, 'puppeteer-core'))].filter(Boolean);
+  const found = directories.find((path) => existsSync(join(path, 'package.json')));
   if (!found) throw new Error('puppeteer-core is neither in NODE_PATH nor given with --puppeteer');
   const description = JSON.parse(readFileSync(join(found, 'package.json'), 'utf8'));
   const entry = description.exports?.['.'];
@@ -14,7 +14,7 @@ async function loadPuppeteer(folder) {
   return (await import(pathToFileURL(join(found, file)))).default;
 }
 
-// `options`: chromium (a program), puppeteer (the folder of the package, if not in NODE_PATH), viewport, args, timeout (of a request
+// `options`: chromium (a program), puppeteer (the directory of the package, if not in NODE_PATH), viewport, args, timeout (of a request
 // to the browser, in milliseconds).
 export async function launch(options) {
   const puppeteer = await loadPuppeteer(options.puppeteer);

@@ -155,7 +155,7 @@ fn profiles(files: &[OfferedFile]) -> Profiles {
 
 /// A service that uploads files.
 struct Rig {
-    folder: TempDir,
+    directory: TempDir,
     files: Vec<OfferedFile>,
     meter: Meter,
     /// What reads the files.
@@ -172,7 +172,7 @@ fn id(name: &str) -> String {
 impl Rig {
     fn new() -> Self {
         Self {
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
             files: Vec::new(),
             meter: Meter::default(),
             readers: in_threads(),
@@ -181,7 +181,7 @@ impl Rig {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn observe(&mut self, build_id: &str, path: &Path, samples: i64) {
@@ -397,9 +397,11 @@ fn files_on_the_server_are_not_checked_again_even_after_a_restart() {
     rig.start(&server, &state);
     wait_until("the other", || server.uploaded(&id("other")).is_some());
     rig.stop();
-    let asked = server.calls();
-    let asked = asked.iter().filter(|call| *call == "ShouldInitiateUpload");
-    assert_eq!(asked.count(), 2, "one for each");
+    let requests = server.calls();
+    let requests = requests
+        .iter()
+        .filter(|call| *call == "ShouldInitiateUpload");
+    assert_eq!(requests.count(), 2, "one for each");
 }
 
 #[test]
@@ -497,7 +499,7 @@ fn slow_debuginfo_is_uploaded_compressed_or_without_lines() {
         fs::copy(&program, &copy).unwrap();
         rig.observe(&id("program"), &copy, 1);
         // The exporter plans uploads of at most 0.8 of the timeout. Compressing must not take longer either, by a
-        // thread of low priority beside other tests.
+        // thread of low priority while other tests run.
         let rate = fits / 32 + 1;
         rig.start(&server, &format!("timeout: 40s, rate_limit: {rate}"));
         rig.wait_for("uploads", "uploaded");
@@ -647,8 +649,11 @@ fn uploaded_debuginfo_symbolizes_an_exited_program() {
         skip("this is not root, or the kernel has no type information (BTF)");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let (source, program) = (folder.path().join("busy.cpp"), folder.path().join("busy"));
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (
+        directory.path().join("busy.cpp"),
+        directory.path().join("busy"),
+    );
     fs::write(&source, PROGRAM).unwrap();
     let mut building = Command::new("g++");
     building.args(["-O2", "-g", "-Wl,--build-id", "-o"]);
@@ -661,9 +666,9 @@ fn uploaded_debuginfo_symbolizes_an_exited_program() {
         skip("there is no g++");
         return;
     }
-    let kept = folder.path().join("kept");
+    let kept = directory.path().join("kept");
     fs::copy(&program, &kept).unwrap();
-    let notes = said("readelf", &["-n", kept.to_str().unwrap()]).unwrap();
+    let notes = output("readelf", &["-n", kept.to_str().unwrap()]).unwrap();
     let id = notes.split("Build ID: ").nth(1).unwrap();
     let id = id.split_whitespace().next().unwrap();
 
@@ -684,7 +689,9 @@ service:
         server.address
     );
     let mut profcol = profcol(&config);
-    profcol.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    profcol.wait_for_output("to be ready", |output| {
+        output.contains("Everything is ready")
+    });
     let mut running = Command::new(&program).spawn().unwrap();
     wait_until("it to be offered", || !server.calls().is_empty());
     running.kill().unwrap();
@@ -692,10 +699,10 @@ service:
     fs::remove_file(&program).unwrap();
     server.state().fault = None;
     wait_until("the upload", || server.uploaded(id).is_some());
-    let uploaded = folder.path().join("uploaded");
+    let uploaded = directory.path().join("uploaded");
     fs::write(&uploaded, server.uploaded(id).unwrap().content).unwrap();
 
-    let symbols = said("nm", &[kept.to_str().unwrap()]).unwrap();
+    let symbols = output("nm", &[kept.to_str().unwrap()]).unwrap();
     let busy = symbols.lines().find(|line| line.contains("busy")).unwrap();
     let start = u64::from_str_radix(busy.split(' ').next().unwrap(), 16).unwrap();
     // Any release works: it is compared with itself.
@@ -707,7 +714,7 @@ service:
         let at: Vec<String> = (0..64).map(|step| format!("{:#x}", start + step)).collect();
         let mut arguments = vec!["--obj", file.to_str().unwrap()];
         arguments.extend(at.iter().map(String::as_str));
-        said(symbolizer, &arguments)
+        output(symbolizer, &arguments)
     };
     let (Some(expected), Some(found)) = (names(&kept), names(&uploaded)) else {
         return;
@@ -716,7 +723,7 @@ service:
     assert_eq!(found, expected);
 }
 
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
     match Command::new(program).args(arguments).output() {
         Ok(output) if output.status.success() => Some(String::from_utf8(output.stdout).unwrap()),
         outcome => {

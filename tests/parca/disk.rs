@@ -1,4 +1,4 @@
-//! Faults of recording folders: disks that are full, read-only or gone, several processes, invalid files.
+//! Faults of recording directories: disks that are full, read-only or gone, several processes, invalid files.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -15,9 +15,9 @@ use profcol_test_harness::support::{Ended, SmallDisk, path, run, skip};
 use crate::files::{names, recorded, recorder, uploader};
 use crate::total;
 
-/// The number of rows in the recordings of a folder, all of which must be complete.
-fn rows_in(folder: &Path) -> usize {
-    let listing = run(&["upload", path(folder), "--dry-run"]);
+/// The number of rows in the recordings of a directory, all of which must be complete.
+fn rows_in(directory: &Path) -> usize {
+    let listing = run(&["upload", path(directory), "--dry-run"]);
     assert!(!listing.stdout.contains("damaged"), "{listing:?}");
     let last = listing.stdout.lines().last().unwrap_or_default();
     let (before, _) = last.split_once(" rows").unwrap();
@@ -31,30 +31,31 @@ fn ballast(disk: &SmallDisk) -> PathBuf {
     ballast
 }
 
-/// Makes a folder read-only while this lives; files open for writing stay writable.
+/// Makes a directory read-only while this lives; files open for writing stay writable.
 struct ReadOnly(PathBuf);
 
 impl ReadOnly {
-    fn new(folder: &Path) -> Self {
+    fn new(directory: &Path) -> Self {
         let mount = Command::new("mount")
             .args(["--bind", "-o", "ro"])
-            .args([folder, folder])
+            .args([directory, directory])
             .status();
         assert!(mount.is_ok_and(|status| status.success()));
-        Self(folder.to_owned())
+        Self(directory.to_owned())
     }
 }
 
 impl Drop for ReadOnly {
     fn drop(&mut self) {
-        // If this fails, only a temporary folder remains.
+        // If this fails, only a temporary directory remains.
         let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 
 fn is_root_or_skip() -> bool {
     let user = Command::new("id").arg("-u").output();
-    user.is_ok_and(|user| user.stdout == b"0\n") || skip("only root can mount a folder read-only")
+    user.is_ok_and(|user| user.stdout == b"0\n")
+        || skip("only root can mount a directory read-only")
 }
 
 #[test]
@@ -62,8 +63,8 @@ fn a_full_disk_is_logged_and_recording_resumes_when_there_is_room() {
     let Some(disk) = SmallDisk::mount("size=2m") else {
         return;
     };
-    let folder = disk.path().join("recordings");
-    let (_recorder, client) = recorder(&folder, "when_full: stop");
+    let directory = disk.path().join("recordings");
+    let (_recorder, client) = recorder(&directory, "when_full: stop");
     client.send(&profiles(10)).unwrap();
     let ballast = ballast(&disk);
     let refused = client.send(&profiles(500)).unwrap_err();
@@ -72,12 +73,12 @@ fn a_full_disk_is_logged_and_recording_resumes_when_there_is_room() {
     fs::remove_file(ballast).unwrap();
     client.send(&profiles(20)).unwrap();
     assert!(
-        names(&folder)
+        names(&directory)
             .iter()
             .all(|name| !name.contains("unfinished"))
     );
     drop(_recorder);
-    assert_eq!(rows_in(&folder), 10 + 20);
+    assert_eq!(rows_in(&directory), 10 + 20);
 }
 
 #[test]
@@ -85,17 +86,21 @@ fn on_a_full_disk_old_recordings_are_dropped_if_configured() {
     let Some(disk) = SmallDisk::mount("size=2m") else {
         return;
     };
-    let folder = disk.path().join("recordings");
-    let (_recorder, client) = recorder(&folder, "max_file_bytes: 1");
+    let directory = disk.path().join("recordings");
+    let (_recorder, client) = recorder(&directory, "max_file_bytes: 1");
     for _ in 0..5 {
         client.send(&profiles(2000)).unwrap();
     }
-    let before = names(&folder).len();
+    let before = names(&directory).len();
     let _ballast = ballast(&disk);
     for _ in 0..3 {
         client.send(&profiles(100)).unwrap();
     }
-    assert!(names(&folder).len() < before + 3, "{:?}", names(&folder));
+    assert!(
+        names(&directory).len() < before + 3,
+        "{:?}",
+        names(&directory)
+    );
 }
 
 #[test]
@@ -104,95 +109,97 @@ fn a_temporarily_read_only_disk_loses_nothing() {
         return;
     }
     let parent = tempfile::tempdir().unwrap();
-    let folder = parent.path().join("recordings");
-    let (_recorder, client) = recorder(&folder, "max_file_bytes: 1");
+    let directory = parent.path().join("recordings");
+    let (_recorder, client) = recorder(&directory, "max_file_bytes: 1");
     client.send(&profiles(10)).unwrap();
     // A file that is open for writing would prevent the remount.
     wait_until("the file to be complete", || {
-        names(&folder).iter().any(|name| name.ends_with(".zst"))
-            && names(&folder).iter().all(|name| !name.ends_with(".padata"))
+        names(&directory).iter().any(|name| name.ends_with(".zst"))
+            && names(&directory)
+                .iter()
+                .all(|name| !name.ends_with(".padata"))
     });
-    let read_only = ReadOnly::new(&folder);
+    let read_only = ReadOnly::new(&directory);
     let refused = client.send(&profiles(5)).unwrap_err();
     drop(read_only);
     assert_eq!(refused.code, Code::Unavailable, "{refused}");
     assert!(refused.message.contains("Read-only"), "{refused}");
     client.send(&profiles(20)).unwrap();
     drop(_recorder);
-    assert_eq!(rows_in(&folder), 10 + 20);
+    assert_eq!(rows_in(&directory), 10 + 20);
 }
 
 #[test]
-fn a_deleted_folder_is_created_again() {
+fn a_deleted_directory_is_created_again() {
     let parent = tempfile::tempdir().unwrap();
-    let folder = parent.path().join("recordings");
-    let (mut recorder, client) = recorder(&folder, "");
+    let directory = parent.path().join("recordings");
+    let (mut recorder, client) = recorder(&directory, "");
     client.send(&profiles(10)).unwrap();
-    fs::remove_dir_all(&folder).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
     client.send(&profiles(20)).unwrap();
     recorder.wait_for_output("to log it", |output| output.contains("was removed"));
-    let second = second_recorder(&folder);
+    let second = second_recorder(&directory);
     assert!(second.stderr.contains(IN_USE), "{second:?}");
     drop(recorder);
-    assert_eq!(rows_in(&folder), 20);
+    assert_eq!(rows_in(&directory), 20);
 }
 
 #[test]
 fn a_file_that_alone_reaches_the_limit_makes_room_for_the_next() {
     let parent = tempfile::tempdir().unwrap();
-    let folder = parent.path().join("recordings");
+    let directory = parent.path().join("recordings");
     let bounds = "max_file_bytes: 300000, max_total_bytes: 300000";
-    let (_recorder, client) = recorder(&folder, bounds);
+    let (_recorder, client) = recorder(&directory, bounds);
     for _ in 0..30 {
         client.send(&profiles(200)).unwrap();
     }
-    assert!(rows_in(&folder) < 30 * 200, "nothing was dropped");
+    assert!(rows_in(&directory) < 30 * 200, "nothing was dropped");
 }
 
 const IN_USE: &str =
     "the directory is locked by another recorder: use a separate directory for each";
 
-/// The result of another process that tries to record into the same folder.
-fn second_recorder(folder: &Path) -> Ended {
+/// The result of another process that tries to record into the same directory.
+fn second_recorder(directory: &Path) -> Ended {
     let config = format!(
         "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}}}, \
          exporters: {{padata: {{storage_path: \"{}\"}}}}, \
          service: {{telemetry: {{metrics: {{level: none}}}}, \
          pipelines: {{profiles: {{receivers: [otlp], exporters: [padata]}}}}}}}}",
-        folder.display()
+        directory.display()
     );
     run(&["--config", &config])
 }
 
 #[test]
-fn two_recorders_do_not_share_a_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    let (_first, client) = recorder(folder.path(), "");
+fn two_recorders_do_not_share_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_first, client) = recorder(directory.path(), "");
     client.send(&profiles(10)).unwrap();
-    let second = second_recorder(folder.path());
+    let second = second_recorder(directory.path());
     assert_eq!(second.code, Some(1), "{second:?}");
     assert!(second.stderr.contains(IN_USE), "{second:?}");
     client.send(&profiles(10)).unwrap();
 }
 
 #[test]
-fn two_uploaders_share_a_folder_and_deliver_nothing_twice() {
-    let folder = recorded("parca/offline-v2");
+fn two_uploaders_share_a_directory_and_deliver_nothing_twice() {
+    let directory = recorded("parca/offline-v2");
     let destination = Destination::new(Mode::Slow(Duration::from_millis(50)));
-    let _first = uploader(folder.path(), &destination, "max_in_flight: 1");
-    let _second = uploader(folder.path(), &destination, "max_in_flight: 1");
+    let _first = uploader(directory.path(), &destination, "max_in_flight: 1");
+    let _second = uploader(directory.path(), &destination, "max_in_flight: 1");
     let torn = "1795255519-23212-torn.padata.damaged";
-    wait_until("the files to be gone", || names(folder.path()) == [torn]);
+    wait_until("the files to be gone", || names(directory.path()) == [torn]);
     assert_eq!(total(&destination), 40 + 61 + 10 + 48 + 63 + 40);
 }
 
 #[test]
 fn invalid_files_are_logged_with_their_offset_and_the_others_continue() {
-    let folder = recorded("parca/offline-v1");
-    let good = fs::read(folder.path().join("1795255569-319.padata")).unwrap();
-    for name in names(folder.path()) {
+    let directory = recorded("parca/offline-v1");
+    let good = fs::read(directory.path().join("1795255569-319.padata")).unwrap();
+    for name in names(directory.path()) {
         if name != "1795255569-319.padata" {
-            fs::remove_file(folder.path().join(name)).unwrap();
+            fs::remove_file(directory.path().join(name)).unwrap();
         }
     }
     let first_frame = u32::from_be_bytes(good[8..12].try_into().unwrap()) as usize;
@@ -235,17 +242,17 @@ fn invalid_files_are_logged_with_their_offset_and_the_others_continue() {
         ("8-1.padata", hostile, "the record at byte 8"),
     ];
     for (name, bytes, _) in &bad {
-        fs::write(folder.path().join(name), bytes).unwrap();
+        fs::write(directory.path().join(name), bytes).unwrap();
     }
     let destination = Destination::new(Mode::Take);
-    let uploader = uploader(folder.path(), &destination, "");
+    let uploader = uploader(directory.path(), &destination, "");
     let mut expected: Vec<String> = bad
         .iter()
         .map(|(name, ..)| format!("{name}.damaged"))
         .collect();
     expected.sort();
     wait_until("only the invalid ones to remain", || {
-        names(folder.path()) == expected
+        names(directory.path()) == expected
     });
     assert_eq!(total(&destination), 59 + 65);
     let output = uploader.output();
@@ -259,14 +266,14 @@ fn invalid_files_are_logged_with_their_offset_and_the_others_continue() {
 
 #[test]
 fn a_file_that_grows_during_delivery_is_delivered_completely() {
-    let folder = recorded("parca/offline-v2");
+    let directory = recorded("parca/offline-v2");
     let name = "1795255519-23212.padata";
-    for other in names(folder.path()) {
+    for other in names(directory.path()) {
         if other != name {
-            fs::remove_file(folder.path().join(other)).unwrap();
+            fs::remove_file(directory.path().join(other)).unwrap();
         }
     }
-    let file = folder.path().join(name);
+    let file = directory.path().join(name);
     let bytes = fs::read(&file).unwrap();
     let first = 12 + u32::from_be_bytes(bytes[8..12].try_into().unwrap()) as usize;
     fs::write(&file, &bytes[..first]).unwrap();
@@ -274,70 +281,72 @@ fn a_file_that_grows_during_delivery_is_delivered_completely() {
     let counting = OpenOptions::new().write(true).open(&file).unwrap();
     counting.write_all_at(&[0, 1], 6).unwrap();
     let destination = Destination::new(Mode::Slow(Duration::from_millis(500)));
-    let _uploader = uploader(folder.path(), &destination, "");
-    destination.wait_until_asked(1);
+    let _uploader = uploader(directory.path(), &destination, "");
+    destination.wait_for_requests(1);
     (&growing).write_all(&bytes[first..]).unwrap();
     counting.write_all_at(&[0, 2], 6).unwrap();
-    wait_until("the file to be gone", || names(folder.path()).is_empty());
+    wait_until("the file to be gone", || names(directory.path()).is_empty());
     assert_eq!(total(&destination), 40 + 61);
 }
 
 #[test]
 fn a_file_open_for_writing_is_left_alone() {
-    let folder = recorded("parca/offline-v2");
+    let directory = recorded("parca/offline-v2");
     let done = "1795255519-23212.padata";
-    for other in names(folder.path()) {
+    for other in names(directory.path()) {
         if other != done {
-            fs::remove_file(folder.path().join(other)).unwrap();
+            fs::remove_file(directory.path().join(other)).unwrap();
         }
     }
     // Like Parca Agent: open, but not locked.
-    let open = folder
+    let open = directory
         .path()
         .join(format!("9999999999-{}.padata", std::process::id()));
-    fs::copy(folder.path().join(done), &open).unwrap();
+    fs::copy(directory.path().join(done), &open).unwrap();
     let writer = OpenOptions::new().write(true).open(&open).unwrap();
     let destination = Destination::new(Mode::Take);
-    let _uploader = uploader(folder.path(), &destination, "");
-    wait_until("the other to be gone", || names(folder.path()).len() == 1);
-    // Three times the interval of reading the folder.
+    let _uploader = uploader(directory.path(), &destination, "");
+    wait_until("the other to be gone", || {
+        names(directory.path()).len() == 1
+    });
+    // Three times the interval of reading the directory.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(total(&destination), 40 + 61);
     drop(writer);
-    wait_until("it to be gone", || names(folder.path()).is_empty());
+    wait_until("it to be gone", || names(directory.path()).is_empty());
     assert_eq!(total(&destination), 2 * (40 + 61));
 }
 
 #[test]
 fn leftovers_of_an_interrupted_compression_are_delivered_once() {
-    let folder = recorded("parca/offline-v2");
+    let directory = recorded("parca/offline-v2");
     let plain = "1795255519-23212.padata";
-    for other in names(folder.path()) {
+    for other in names(directory.path()) {
         if other != plain {
-            fs::remove_file(folder.path().join(other)).unwrap();
+            fs::remove_file(directory.path().join(other)).unwrap();
         }
     }
     // Parca Agent writes to the final name from the start.
-    fs::write(folder.path().join(format!("{plain}.zst")), b"torn").unwrap();
+    fs::write(directory.path().join(format!("{plain}.zst")), b"torn").unwrap();
     let destination = Destination::new(Mode::Take);
-    let _uploader = uploader(folder.path(), &destination, "");
-    wait_until("both to be gone", || names(folder.path()).is_empty());
+    let _uploader = uploader(directory.path(), &destination, "");
+    wait_until("both to be gone", || names(directory.path()).is_empty());
     assert_eq!(total(&destination), 40 + 61);
 }
 
 #[test]
 fn a_delivered_file_that_cannot_be_removed_is_not_delivered_again() {
-    let folder = recorded("parca/offline-v1");
+    let directory = recorded("parca/offline-v1");
     if !is_root_or_skip() {
         return;
     }
-    let read_only = ReadOnly::new(folder.path());
+    let read_only = ReadOnly::new(directory.path());
     let destination = Destination::new(Mode::Take);
     let rows = 57 + 59 + 65 + 59;
     {
-        let _uploader = uploader(folder.path(), &destination, "");
+        let _uploader = uploader(directory.path(), &destination, "");
         wait_until("all to arrive", || total(&destination) >= rows);
-        // Five times the interval of reading the folder.
+        // Five times the interval of reading the directory.
         std::thread::sleep(Duration::from_millis(500));
     }
     drop(read_only);

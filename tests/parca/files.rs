@@ -12,16 +12,16 @@ use profcol_test_harness::support::golden;
 
 use crate::{profiles, total};
 
-/// A profcol that uploads the files of a folder.
-pub fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
-    let mut process = profcol(&uploader_config(folder, to, options));
+/// A profcol that uploads the files of a directory.
+pub fn uploader(directory: &Path, to: &Destination, options: &str) -> Process {
+    let mut process = profcol(&uploader_config(directory, to, options));
     process.wait_for_output("to be ready", |output| {
         output.contains("Everything is ready")
     });
     process
 }
 
-pub fn uploader_config(folder: &Path, to: &Destination, options: &str) -> String {
+pub fn uploader_config(directory: &Path, to: &Destination, options: &str) -> String {
     format!(
         "\
 receivers:
@@ -36,24 +36,24 @@ service:
   pipelines:
     profiles: {{receivers: [padata], exporters: [otlp_grpc]}}
 ",
-        folder.display(),
+        directory.display(),
         to.address
     )
 }
 
-/// A folder with a real agent's files.
+/// A directory with a real agent's files.
 pub fn recorded(layout: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(golden(layout)).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+        fs::copy(&path, directory.path().join(path.file_name().unwrap())).unwrap();
     }
-    folder
+    directory
 }
 
-/// All file names in a folder, except the recorder's lock.
-pub fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
+/// All file names in a directory, except the recorder's lock.
+pub fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name != ".recorder.lock")
@@ -77,18 +77,18 @@ fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
             "1795255519-23212-torn.padata.damaged",
         ),
     ] {
-        let folder = recorded(layout);
+        let directory = recorded(layout);
         let destination = Destination::new(Mode::Take);
-        let _uploader = uploader(folder.path(), &destination, "");
-        wait_until("the files to be gone", || names(folder.path()) == [torn]);
+        let _uploader = uploader(directory.path(), &destination, "");
+        wait_until("the files to be gone", || names(directory.path()) == [torn]);
         assert_eq!(total(&destination), rows, "{layout}");
     }
 }
 
 #[test]
 fn an_exporter_that_gives_up_costs_the_other_nothing_twice() {
-    let folder = recorded("parca/offline-v1");
-    fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
+    let directory = recorded("parca/offline-v1");
+    fs::remove_file(directory.path().join("1795255569-319-torn.padata")).unwrap();
     let good = Destination::new(Mode::Take);
     let flaky = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "later")));
     let mut process = profcol(&format!(
@@ -103,7 +103,7 @@ service:
   pipelines:
     profiles: {{receivers: [padata], exporters: [otlp_grpc/good, otlp_grpc/flaky]}}
 ",
-        folder.path().display(),
+        directory.path().display(),
         good.impatient_exporter(),
         flaky.impatient_exporter()
     ));
@@ -112,7 +112,9 @@ service:
         output.matches("The recording keeps the data.").count() > 2
     });
     flaky.set(Mode::Take);
-    wait_until("the files to be gone", || names(folder.path()).is_empty());
+    wait_until("the files to be gone", || {
+        names(directory.path()).is_empty()
+    });
     for destination in [good, flaky] {
         assert_eq!(total(&destination), 59 + 65 + 57);
     }
@@ -120,10 +122,10 @@ service:
 
 #[test]
 fn once_exits_with_totals_after_delivery() {
-    let folder = recorded("parca/offline-v1");
-    fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
+    let directory = recorded("parca/offline-v1");
+    fs::remove_file(directory.path().join("1795255569-319-torn.padata")).unwrap();
     let destination = Destination::new(Mode::Take);
-    let config = uploader_config(folder.path(), &destination, "follow: false");
+    let config = uploader_config(directory.path(), &destination, "follow: false");
     let (status, output) = profcol(&config).ended();
     assert_eq!(status.code(), Some(0), "{output}");
     let samples = destination.samples();
@@ -159,10 +161,10 @@ fn once_fails_on_undelivered_data() {
             "files=3 delivered_files=0 skipped_files=0 batches=1 delivered_batches=0 damaged_batches=0",
         ),
     ] {
-        let folder = recorded("parca/offline-v1");
+        let directory = recorded("parca/offline-v1");
         let destination = Destination::new(mode);
         let options = format!("follow: false, {options}");
-        let config = uploader_config(folder.path(), &destination, &options);
+        let config = uploader_config(directory.path(), &destination, &options);
         let config = config.replace(
             "max_interval: 100ms",
             "max_interval: 100ms, max_elapsed_time: 300ms",
@@ -175,17 +177,17 @@ fn once_fails_on_undelivered_data() {
 
 #[test]
 fn delivered_files_are_handled_as_configured() {
-    let folder = recorded("parca/offline-v1");
-    fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
-    let before = names(folder.path());
+    let directory = recorded("parca/offline-v1");
+    fs::remove_file(directory.path().join("1795255569-319-torn.padata")).unwrap();
+    let before = names(directory.path());
     let destination = Destination::new(Mode::Take);
     {
-        let _uploader = uploader(folder.path(), &destination, "after: keep");
+        let _uploader = uploader(directory.path(), &destination, "after: keep");
         let done = || {
-            let names = names(folder.path()).into_iter();
+            let names = names(directory.path()).into_iter();
             let marks = names.filter(|name| name.ends_with(".progress"));
             let is_complete = |name: &String| {
-                let mark = fs::read_to_string(folder.path().join(name));
+                let mark = fs::read_to_string(directory.path().join(name));
                 mark.is_ok_and(|mark| mark == "complete\n")
             };
             marks.filter(is_complete).count() == 2
@@ -193,34 +195,44 @@ fn delivered_files_are_handled_as_configured() {
         wait_until("both to be marked", done);
         wait_until("all to arrive", || total(&destination) == 59 + 65 + 57);
     }
-    assert!(before.iter().all(|name| folder.path().join(name).exists()));
+    assert!(
+        before
+            .iter()
+            .all(|name| directory.path().join(name).exists())
+    );
     // They are not delivered again.
     let moved = tempfile::tempdir().unwrap();
-    for name in names(folder.path()) {
+    for name in names(directory.path()) {
         if name.ends_with(".progress") {
-            fs::remove_file(folder.path().join(name)).unwrap();
+            fs::remove_file(directory.path().join(name)).unwrap();
         }
     }
     let options = format!("after: move, move_to: \"{}\"", moved.path().display());
-    let _uploader = uploader(folder.path(), &destination, &options);
+    let _uploader = uploader(directory.path(), &destination, &options);
     wait_until("both to be moved", || names(moved.path()) == before);
-    assert_eq!(names(folder.path()), [""; 0]);
+    assert_eq!(names(directory.path()), [""; 0]);
     assert_eq!(total(&destination), 2 * (59 + 65 + 57));
 }
 
 #[test]
 fn a_file_stays_until_its_profiles_are_delivered() {
-    let folder = recorded("parca/offline-v1");
-    let before = names(folder.path());
+    let directory = recorded("parca/offline-v1");
+    let before = names(directory.path());
     let destination = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "not now")));
-    let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
-    destination.wait_until_asked(3);
+    let killed = uploader(directory.path(), &destination, "max_in_flight: 1");
+    destination.wait_for_requests(3);
     // Killed before delivering anything.
     drop(killed);
-    assert!(before.iter().all(|name| folder.path().join(name).exists()));
+    assert!(
+        before
+            .iter()
+            .all(|name| directory.path().join(name).exists())
+    );
     destination.set(Mode::Take);
-    let _uploader = uploader(folder.path(), &destination, "max_in_flight: 1");
-    wait_until("the files to be gone", || names(folder.path()).len() == 1);
+    let _uploader = uploader(directory.path(), &destination, "max_in_flight: 1");
+    wait_until("the files to be gone", || {
+        names(directory.path()).len() == 1
+    });
     // The call in flight at the kill may have arrived.
     let rows = 59 + 65 + 57 + 59;
     assert!(
@@ -232,38 +244,40 @@ fn a_file_stays_until_its_profiles_are_delivered() {
 
 #[test]
 fn a_batch_refused_before_a_crash_keeps_its_file() {
-    let folder = recorded("parca/offline-v1");
+    let directory = recorded("parca/offline-v1");
     let name = "1795255569-319.padata";
-    for other in names(folder.path()) {
+    for other in names(directory.path()) {
         if other != name {
-            fs::remove_file(folder.path().join(other)).unwrap();
+            fs::remove_file(directory.path().join(other)).unwrap();
         }
     }
     // The state after a crash right after the first of two batches was refused.
-    let note = folder.path().join(format!(".{name}.progress"));
+    let note = directory.path().join(format!(".{name}.progress"));
     fs::write(note, "1\nrefused 0\n").unwrap();
     let destination = Destination::new(Mode::Take);
-    let _uploader = uploader(folder.path(), &destination, "");
+    let _uploader = uploader(directory.path(), &destination, "");
     let kept = format!("{name}.refused");
     wait_until("the file to be kept", || {
-        names(folder.path()) == [kept.as_str()]
+        names(directory.path()) == [kept.as_str()]
     });
     assert_eq!(destination.taken().len(), 1);
 }
 
 #[test]
 fn a_crash_midway_duplicates_little_and_loses_nothing() {
-    let folder = recorded("parca/offline-v2");
+    let directory = recorded("parca/offline-v2");
     let destination = Destination::new(Mode::Slow(Duration::from_millis(300)));
-    let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
+    let killed = uploader(directory.path(), &destination, "max_in_flight: 1");
     wait_until("two batches to be delivered", || {
         destination.taken().len() >= 2
     });
     drop(killed);
     let at_crash = destination.taken().len();
     destination.set(Mode::Take);
-    let _uploader = uploader(folder.path(), &destination, "max_in_flight: 1");
-    wait_until("the files to be gone", || names(folder.path()).len() == 1);
+    let _uploader = uploader(directory.path(), &destination, "max_in_flight: 1");
+    wait_until("the files to be gone", || {
+        names(directory.path()).len() == 1
+    });
     let batches = 2 + 3 + 1;
     let delivered = destination.taken().len();
     // One was in flight at the crash, and one more may have been delivered but not recorded.
@@ -274,8 +288,8 @@ fn a_crash_midway_duplicates_little_and_loses_nothing() {
     assert!(total(&destination) >= 40 + 61 + 10 + 48 + 63 + 40);
 }
 
-pub fn recorder(folder: &Path, options: &str) -> (Process, Client) {
-    let mut process = profcol(&recorder_config(folder, options));
+pub fn recorder(directory: &Path, options: &str) -> (Process, Client) {
+    let mut process = profcol(&recorder_config(directory, options));
     process.wait_for_output("to be ready", |output| {
         output.contains("Everything is ready")
     });
@@ -283,7 +297,7 @@ pub fn recorder(folder: &Path, options: &str) -> (Process, Client) {
     (process, client)
 }
 
-pub fn recorder_config(folder: &Path, options: &str) -> String {
+pub fn recorder_config(directory: &Path, options: &str) -> String {
     format!(
         "\
 receivers:
@@ -295,7 +309,7 @@ service:
   pipelines:
     profiles: {{receivers: [otlp], exporters: [padata]}}
 ",
-        folder.display()
+        directory.display()
     )
 }
 
@@ -303,15 +317,15 @@ service:
 fn acknowledged_batches_survive_a_crash() {
     let profiles = profiles();
     for schema in ["v1", "v2"] {
-        let folder = tempfile::tempdir().unwrap();
-        let (killed, client) = recorder(folder.path(), &format!("schema: {schema}"));
+        let directory = tempfile::tempdir().unwrap();
+        let (killed, client) = recorder(directory.path(), &format!("schema: {schema}"));
         for _ in 0..3 {
             client.send(&profiles).unwrap();
         }
         drop(killed);
-        let plain = names(folder.path());
+        let plain = names(directory.path());
         assert_eq!(plain.len(), 1, "{plain:?}");
-        let path = folder.path().join(&plain[0]);
+        let path = directory.path().join(&plain[0]);
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes[..8], [0xa6, 0xe7, 0xcc, 0xca, 0, 0, 0, 3]);
         assert_eq!(Reader::new(&bytes[..], 1 << 20).unwrap().count(), 3);
@@ -319,15 +333,15 @@ fn acknowledged_batches_survive_a_crash() {
         fs::write(&path, [&bytes[..], b"torn"].concat()).unwrap();
 
         // The next start completes it.
-        let (_recorder, client) = recorder(folder.path(), &format!("schema: {schema}"));
-        assert_eq!(names(folder.path()), [format!("{}.zst", plain[0])]);
+        let (_recorder, client) = recorder(directory.path(), &format!("schema: {schema}"));
+        assert_eq!(names(directory.path()), [format!("{}.zst", plain[0])]);
         client.send(&profiles).unwrap();
 
         // The file being written is left alone.
         let destination = Destination::new(Mode::Take);
-        let _uploader = uploader(folder.path(), &destination, "");
+        let _uploader = uploader(directory.path(), &destination, "");
         wait_until("the complete one to be gone", || {
-            let names = names(folder.path());
+            let names = names(directory.path());
             names.iter().all(|name| !name.ends_with(".zst")) && names.len() == 1
         });
         let sent = profiles.model().sample_count() as i64;
@@ -340,23 +354,23 @@ fn acknowledged_batches_survive_a_crash() {
 #[test]
 fn rotates_files_and_drops_the_oldest() {
     let profiles = profiles();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let options = "max_file_bytes: 4096, max_total_bytes: 300000";
-    let (_recorder, client) = recorder(folder.path(), options);
+    let (_recorder, client) = recorder(directory.path(), options);
     for _ in 0..20 {
         client.send(&profiles).unwrap();
-        let bytes: u64 = fs::read_dir(folder.path())
+        let bytes: u64 = fs::read_dir(directory.path())
             .unwrap()
             .filter_map(|entry| entry.unwrap().metadata().ok())
             .map(|file| file.len())
             .sum();
         assert!(bytes <= 300_000, "{bytes} bytes");
     }
-    assert!(names(folder.path()).len() > 1);
+    assert!(names(directory.path()).len() > 1);
 
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let options = "max_file_bytes: 4096, max_total_bytes: 120000, when_full: stop";
-    let (mut stopped, client) = recorder(folder.path(), options);
+    let (mut stopped, client) = recorder(directory.path(), options);
     let refused = (0..200).find_map(|_| client.send(&profiles).err()).unwrap();
     assert_eq!(refused.code, Code::Unavailable, "{refused}");
     assert!(refused.message.contains("120000 bytes"), "{refused}");

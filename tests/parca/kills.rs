@@ -19,17 +19,17 @@ fn faults() -> Option<Faults> {
     Faults::of(&[".padata"])
 }
 
-/// Uploads a folder and waits until it is empty.
-fn deliver(folder: &Path, destination: &Destination) {
-    let config = uploader_config(folder, destination, "");
+/// Uploads a directory and waits until it is empty.
+fn deliver(directory: &Path, destination: &Destination) {
+    let config = uploader_config(directory, destination, "");
     let _uploader = profcol(&config);
-    wait_until("the folder to be empty", || is_empty(folder));
+    wait_until("the directory to be empty", || is_empty(directory));
 }
 
 /// Whether no recordings and no progress files are left; ignores unfinished files.
-fn is_empty(folder: &Path) -> bool {
+fn is_empty(directory: &Path) -> bool {
     let of_recorder = |name: &String| name.ends_with(".unfinished") && !name.starts_with('.');
-    names(folder).iter().all(of_recorder)
+    names(directory).iter().all(of_recorder)
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
         return;
     };
     let steps = faults.kill_at_each(|step| {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         // Each file is completed and compressed after two batches.
-        let config = crate::files::recorder_config(folder.path(), "max_file_bytes: 6000");
+        let config = crate::files::recorder_config(directory.path(), "max_file_bytes: 6000");
         let mut killed = faults.profcol(&config);
         killed.wait_for_output("to be ready", |output| {
             output.contains("Everything is ready")
@@ -58,12 +58,12 @@ fn a_recorder_killed_at_any_step_loses_no_acknowledged_batch() {
         }
         // In half of the cases the next recorder finds the leftovers first, else the uploader.
         if step % 2 == 0 {
-            let (next, client) = recorder(folder.path(), "max_file_bytes: 6000");
+            let (next, client) = recorder(directory.path(), "max_file_bytes: 6000");
             client.send(&profiles(50)).unwrap();
             drop(next);
         }
         let destination = Destination::new(Mode::Take);
-        deliver(folder.path(), &destination);
+        deliver(directory.path(), &destination);
         let delivered = destination.deliveries();
         for samples in BATCHES {
             let times = delivered.get(&samples).copied().unwrap_or(0);
@@ -91,22 +91,22 @@ fn an_uploader_killed_at_any_step_loses_nothing_and_duplicates_little() {
     };
     const MAX_IN_FLIGHT: usize = 2;
     let steps = faults.kill_at_each(|step| {
-        let folder = tempfile::tempdir().unwrap();
-        let (recorded, client) = recorder(folder.path(), "max_file_bytes: 6000");
+        let directory = tempfile::tempdir().unwrap();
+        let (recorded, client) = recorder(directory.path(), "max_file_bytes: 6000");
         for samples in BATCHES {
             client.send(&profiles(samples)).unwrap();
         }
         drop(recorded);
         let destination = Destination::new(Mode::Take);
         let options = format!("max_in_flight: {MAX_IN_FLIGHT}");
-        let config = uploader_config(folder.path(), &destination, &options);
+        let config = uploader_config(directory.path(), &destination, &options);
         let mut killed = faults.profcol(&config);
         wait_until("it to be killed or to finish", || {
-            killed.has_ended() || is_empty(folder.path())
+            killed.has_ended() || is_empty(directory.path())
         });
         let is_done = !killed.has_ended();
         drop(killed);
-        deliver(folder.path(), &destination);
+        deliver(directory.path(), &destination);
         let delivered = destination.deliveries();
         assert_eq!(delivered.keys().copied().collect::<Vec<_>>(), BATCHES);
         let times: usize = delivered.values().sum();

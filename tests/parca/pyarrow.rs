@@ -35,18 +35,18 @@ fn pyarrow_reads_every_written_record() {
             let Some(mut python) = python() else {
                 return;
             };
-            let folder = tempfile::tempdir().unwrap();
+            let directory = tempfile::tempdir().unwrap();
             let (recorder, client) =
-                recorder(folder.path(), &format!("schema: {schema}, {options}"));
+                recorder(directory.path(), &format!("schema: {schema}, {options}"));
             for _ in 0..3 {
                 client.send(&profiles).unwrap();
             }
-            let (status, said) = recorder.stop();
-            assert!(status.success(), "{said}");
-            let names = names(folder.path());
+            let (status, output) = recorder.stop();
+            assert!(status.success(), "{output}");
+            let names = names(directory.path());
             let output = python
                 .arg(root().join("tests/parca/read.py"))
-                .args(names.iter().map(|name| folder.path().join(name)))
+                .args(names.iter().map(|name| directory.path().join(name)))
                 .output()
                 .unwrap();
             assert!(output.status.success(), "{schema}, {options}: {output:?}");

@@ -261,17 +261,17 @@ impl GrpcService for Service {
         let StackRefs::Ids(ids) = &samples.stacks else {
             panic!("the older layout refers to stacks");
         };
-        let mut asked = ids.used();
+        let mut requested = ids.used();
         match answer {
             Answer::NeverAsk => return std::future::pending().await,
             Answer::CloseEarly => return Ok(()),
             Answer::AskWithGarbage => call.send(request(b"garbage")).await?,
             _ => {
                 if matches!(answer, Answer::AskAlsoForUnknown) {
-                    asked.push(b"sixteen unknown!");
+                    requested.push(b"sixteen unknown!");
                 }
-                let asked = encode_stack_request(asked.iter().copied()).unwrap();
-                call.send(request(&asked)).await?;
+                let message = encode_stack_request(requested.iter().copied()).unwrap();
+                call.send(request(&message)).await?;
             }
         }
         let Some(message) = call.receive().await? else {
@@ -290,8 +290,8 @@ impl GrpcService for Service {
         let batch = ipc::read(record, 1 << 30).unwrap().unwrap();
         stacks.add(&batch).unwrap();
         assert!(
-            asked.iter().all(|id| stacks.contains(id)),
-            "all are told of"
+            requested.iter().all(|id| stacks.contains(id)),
+            "all are requested"
         );
         if let Answer::RefuseAtEnd(status) = answer {
             return Err(status);

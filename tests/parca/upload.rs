@@ -23,24 +23,24 @@ const ROWS_V2: i64 = 40 + 61 + 10 + 48 + 63;
 const TORN_V1: &str = "1795255569-319-torn.padata";
 const TORN_V2: &str = "1795255519-23212-torn.padata";
 
-fn upload(folder: &Path, to: SocketAddr, options: &[&str]) -> Ended {
+fn upload(directory: &Path, to: SocketAddr, options: &[&str]) -> Ended {
     let to = format!("grpc://{to}");
-    let arguments = [&["upload", path(folder), "--to", &to], options];
+    let arguments = [&["upload", path(directory), "--to", &to], options];
     run(&arguments.concat())
 }
 
 fn check(ended: &Ended, code: i32, says: &[&str]) {
     assert_eq!(ended.code, Some(code), "{ended:?}");
     for text in says {
-        let said = ended.stdout.contains(text) || ended.stderr.contains(text);
-        assert!(said, "{text:?} in {ended:?}");
+        let is_printed = ended.stdout.contains(text) || ended.stderr.contains(text);
+        assert!(is_printed, "{text:?} in {ended:?}");
     }
 }
 
 fn whole(layout: &str, torn: &str) -> tempfile::TempDir {
-    let folder = recorded(layout);
-    fs::remove_file(folder.path().join(torn)).unwrap();
-    folder
+    let directory = recorded(layout);
+    fs::remove_file(directory.path().join(torn)).unwrap();
+    directory
 }
 
 #[test]
@@ -59,13 +59,17 @@ fn uploads_everything_and_exits() {
             "Uploaded 5 batches, 2 complete files.",
         ),
     ] {
-        let folder = whole(layout, torn);
+        let directory = whole(layout, torn);
         let server = Server::new();
-        check(&upload(folder.path(), server.address, &[]), 0, &[summary]);
-        assert_eq!(names(folder.path()), [""; 0]);
+        check(
+            &upload(directory.path(), server.address, &[]),
+            0,
+            &[summary],
+        );
+        assert_eq!(names(directory.path()), [""; 0]);
         wait_until("all to arrive", || server.total() >= rows);
         assert_eq!(server.total(), rows, "{layout}");
-        let nothing = upload(folder.path(), server.address, &[]);
+        let nothing = upload(directory.path(), server.address, &[]);
         check(&nothing, 0, &["Uploaded 0 batches, 0 complete files."]);
     }
 }
@@ -76,24 +80,28 @@ fn root_uploads_recordings_of_another_user() {
         skip("only root can give files away");
         return;
     }
-    let folder = whole("parca/offline-v2", TORN_V2);
+    let directory = whole("parca/offline-v2", TORN_V2);
     let others = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
-    fs::set_permissions(folder.path(), others).unwrap();
-    for name in names(folder.path()).iter().map(String::as_str).chain([""]) {
-        let path = folder.path().join(name);
+    fs::set_permissions(directory.path(), others).unwrap();
+    for name in names(directory.path())
+        .iter()
+        .map(String::as_str)
+        .chain([""])
+    {
+        let path = directory.path().join(name);
         std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let server = Server::new();
-    let said = upload(folder.path(), server.address, &[]);
-    check(&said, 0, &["Uploaded 5 batches, 2 complete files."]);
-    assert_eq!(names(folder.path()), [""; 0]);
+    let ended = upload(directory.path(), server.address, &[]);
+    check(&ended, 0, &["Uploaded 5 batches, 2 complete files."]);
+    assert_eq!(names(directory.path()), [""; 0]);
 }
 
 #[test]
 fn a_dry_run_lists_recordings_and_changes_nothing() {
-    let folder = recorded("parca/offline-v1");
-    let before = names(folder.path());
-    let ended = run(&["upload", path(folder.path()), "--dry-run"]);
+    let directory = recorded("parca/offline-v1");
+    let before = names(directory.path());
+    let ended = run(&["upload", path(directory.path()), "--dry-run"]);
     check(
         &ended,
         0,
@@ -104,15 +112,19 @@ fn a_dry_run_lists_recordings_and_changes_nothing() {
             ": 3 files, 184908 bytes, 240 rows, 2026-11-21 10:06:01Z to 2026-11-21 10:06:15Z\n",
         ],
     );
-    assert_eq!(names(folder.path()), before);
+    assert_eq!(names(directory.path()), before);
 }
 
 #[test]
 fn undelivered_recordings_stay_and_are_delivered_next_time() {
-    let folder = whole("parca/offline-v1", TORN_V1);
-    let before = names(folder.path());
+    let directory = whole("parca/offline-v1", TORN_V1);
+    let before = names(directory.path());
     let closed = ClosedPort::reserve();
-    let ended = upload(folder.path(), closed.address, &["--give-up-after", "300ms"]);
+    let ended = upload(
+        directory.path(),
+        closed.address,
+        &["--give-up-after", "300ms"],
+    );
     check(
         &ended,
         1,
@@ -123,16 +135,16 @@ fn undelivered_recordings_stay_and_are_delivered_next_time() {
             "the exporters gave up",
         ],
     );
-    assert_eq!(names(folder.path()), before);
+    assert_eq!(names(directory.path()), before);
     // The state after a crash following the first of two batches.
-    let note = folder.path().join(".1795255569-319.padata.progress");
+    let note = directory.path().join(".1795255569-319.padata.progress");
     fs::write(note, "1\n").unwrap();
     let server = Server::new();
-    let ended = upload(folder.path(), server.address, &[]);
+    let ended = upload(directory.path(), server.address, &[]);
     check(&ended, 0, &["Uploaded 2 batches, 2 complete files."]);
     wait_until("all to arrive", || server.total() >= 57 + 65);
     assert_eq!(server.total(), 57 + 65);
-    assert_eq!(names(folder.path()), [""; 0]);
+    assert_eq!(names(directory.path()), [""; 0]);
 }
 
 /// A server that rejects every token, and records the headers.
@@ -152,11 +164,11 @@ impl GrpcService for Closed {
 
 #[test]
 fn permanently_refused_recordings_stay_and_can_be_retried() {
-    let folder = whole("parca/offline-v1", TORN_V1);
-    let before = names(folder.path());
+    let directory = whole("parca/offline-v1", TORN_V1);
+    let before = names(directory.path());
     let seen = Closed::default();
     let closed = Serving::new(seen.clone());
-    let token = folder.path().join("token");
+    let token = directory.path().join("token");
     fs::write(&token, "${secret}\n").unwrap();
     let headers = [
         "--bearer-token-file",
@@ -164,7 +176,7 @@ fn permanently_refused_recordings_stay_and_can_be_retried() {
         "--header",
         "x-tenant=$HOME",
     ];
-    let ended = upload(folder.path(), closed.address, &headers);
+    let ended = upload(directory.path(), closed.address, &headers);
     fs::remove_file(&token).unwrap();
     let seen = seen.0.lock().unwrap().clone();
     assert_eq!(seen["authorization"], "Bearer ${secret}");
@@ -180,19 +192,19 @@ fn permanently_refused_recordings_stay_and_can_be_retried() {
         ],
     );
     drop(closed);
-    let left = names(folder.path()).into_iter();
+    let left = names(directory.path()).into_iter();
     let left: Vec<String> = left.filter(|name| !name.starts_with('.')).collect();
     assert_eq!(left, before);
 
     let server = Server::new();
-    let ended = upload(folder.path(), server.address, &["--keep"]);
+    let ended = upload(directory.path(), server.address, &["--keep"]);
     check(&ended, 0, &["Uploaded 3 batches, 2 complete files."]);
     wait_until("all to arrive", || server.total() >= ROWS_V1);
     // Kept recordings are marked, and not sent again.
-    let again = upload(folder.path(), server.address, &[]);
+    let again = upload(directory.path(), server.address, &[]);
     check(&again, 0, &["Uploaded 0 batches"]);
     assert_eq!(server.total(), ROWS_V1);
-    let listing = run(&["upload", path(folder.path()), "--dry-run"]);
+    let listing = run(&["upload", path(directory.path()), "--dry-run"]);
     check(&listing, 0, &["57 rows", "; uploaded, and kept"]);
 }
 
@@ -213,8 +225,8 @@ fn web_server() -> SocketAddr {
 
 #[test]
 fn reports_an_upload_error_once() {
-    let folder = whole("parca/offline-v1", TORN_V1);
-    let before = names(folder.path());
+    let directory = whole("parca/offline-v1", TORN_V1);
+    let before = names(directory.path());
     let closed_port = ClosedPort::reserve();
     let closed = Serving::new(Closed::default());
     let web_server = web_server();
@@ -242,14 +254,14 @@ fn reports_an_upload_error_once() {
             "for 3 seconds; check the address",
         ),
     ] {
-        let arguments = ["upload", path(folder.path()), "--to", &to];
+        let arguments = ["upload", path(directory.path()), "--to", &to];
         let ended = run(&[&arguments[..], &["--give-up-after", "2s"]].concat());
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert_eq!(ended.stderr.matches(reason).count(), 1, "{to}: {ended:?}");
         for wrong in ["Dropping", "no more retries left"] {
             assert!(!ended.stderr.contains(wrong), "{to}: {ended:?}");
         }
-        let left = names(folder.path()).into_iter();
+        let left = names(directory.path()).into_iter();
         let left: Vec<String> = left.filter(|name| !name.starts_with('.')).collect();
         assert_eq!(left, before);
     }
@@ -257,11 +269,11 @@ fn reports_an_upload_error_once() {
 
 #[test]
 fn a_signal_stops_it_and_it_reports_what_is_left() {
-    let folder = whole("parca/offline-v1", TORN_V1);
+    let directory = whole("parca/offline-v1", TORN_V1);
     // It accepts connections, and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("grpc://{}", silent.local_addr().unwrap());
-    let command = profcol(&["upload", path(folder.path()), "--to", &to])
+    let command = profcol(&["upload", path(directory.path()), "--to", &to])
         .args(["--set", "service.shutdown_timeout=500ms"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -272,25 +284,25 @@ fn a_signal_stops_it_and_it_reports_what_is_left() {
     assert!(killed.unwrap().success());
     let output = command.wait_with_output().unwrap();
     assert!(!output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(
-        said.contains("Left: 1795255569-319.padata: 0 of 2"),
-        "{said}"
+        stdout.contains("Left: 1795255569-319.padata: 0 of 2"),
+        "{stdout}"
     );
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.ends_with("Error: 2 files were not uploaded completely\n"),
-        "{said}"
+        stderr.ends_with("Error: 2 files were not uploaded completely\n"),
+        "{stderr}"
     );
-    assert!(!said.contains("Dropping"), "{said}");
-    assert_eq!(names(folder.path()).len(), 2);
+    assert!(!stderr.contains("Dropping"), "{stderr}");
+    assert_eq!(names(directory.path()).len(), 2);
 }
 
 #[test]
 fn unreadable_recordings_are_renamed() {
-    let folder = recorded("parca/offline-v1");
+    let directory = recorded("parca/offline-v1");
     let server = Server::new();
-    let ended = upload(folder.path(), server.address, &[]);
+    let ended = upload(directory.path(), server.address, &[]);
     let damaged = format!("{TORN_V1}.damaged");
     check(
         &ended,
@@ -301,7 +313,7 @@ fn unreadable_recordings_are_renamed() {
             "the file ends at byte 71333, within batch 2 of 2",
         ],
     );
-    assert_eq!(names(folder.path()), [damaged]);
+    assert_eq!(names(directory.path()), [damaged]);
 }
 
 #[test]

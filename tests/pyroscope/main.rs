@@ -47,8 +47,8 @@ fn client() -> Option<&'static PathBuf> {
             .current_dir(root().join("tests/pyroscope/client"))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "go build failed: {said}");
+        let stderr = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "go build failed: {stderr}");
         Some(program)
     };
     BUILT.get_or_init(build).as_ref()
@@ -188,9 +188,9 @@ fn grafanas_client_reads_the_same_in_each_codec() {
             continue;
         }
         let body = call.request.to_string();
-        let (status, said) = post(host.page, call.method, "application/json", body.as_bytes());
+        let (status, answer) = post(host.page, call.method, "application/json", body.as_bytes());
         assert_eq!(
-            (status, as_doubles(&said)),
+            (status, as_doubles(&answer)),
             (200, as_doubles(&outcome["answer"])),
             "{}",
             call.method
@@ -684,13 +684,13 @@ fn failed_queries_state_the_reason() {
         ),
     ] {
         let (found, error) = post(host.page, method, "application/json", body.as_bytes());
-        let said = error["message"].as_str().unwrap_or("");
+        let text = error["message"].as_str().unwrap_or("");
         assert_eq!(
             (found, error["code"].as_str()),
             (status, Some(code)),
             "{method} {body}: {error}"
         );
-        assert!(said.contains(message), "{message}: {said}");
+        assert!(text.contains(message), "{message}: {text}");
     }
     let types = "/querier.v1.QuerierService/ProfileTypes";
     let json_type = "content-type: application/json\r\n";
@@ -821,13 +821,13 @@ fn the_examples_of_the_readme_work() {
             .replacen("curl -s", "curl --fail-with-body -s", 1)
             .replace("localhost:7071", &host.page.to_string());
         let output = Command::new("sh").args(["-c", &own]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{command}: {said}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{command}: {stdout}");
         if command.contains("querier.v1") || command.contains("render") {
-            let answer: Value = serde_json::from_str(&said).unwrap();
+            let answer: Value = serde_json::from_str(&stdout).unwrap();
             assert!(
                 answer.as_object().is_some_and(|it| !it.is_empty()),
-                "{command}: {said}"
+                "{command}: {stdout}"
             );
         }
     }

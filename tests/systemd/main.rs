@@ -72,14 +72,14 @@ fn reports_units_and_invocations_under_a_real_systemd() {
         &deployed.join("profcol.service"),
         "etc/systemd/system/profcol.service",
     );
-    host.add_folder("units", "etc/systemd/system");
-    host.add_folder("scripts", "trial");
+    host.add_directory("units", "etc/systemd/system");
+    host.add_directory("scripts", "trial");
     host.link(
         "etc/systemd/system/multi-user.target.wants/trial.service",
         "../trial.service",
     );
     host.boot();
-    let ran = Ran(host.wait_for("trial/told", "@done"));
+    let ran = Ran(host.wait_for("trial/report", "@done"));
     assert!(ran.0.contains("@done"), "it did not exit:\n{}", ran.0);
     assert!(!ran.0.contains("@missed"), "{}", ran.0);
     check_service(&ran);

@@ -84,8 +84,8 @@ const CASES: usize = 146;
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
 fn listeners_conform_to_http2() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(at("cert.pem"), pair.cert.pem()).unwrap();
     std::fs::write(at("key.pem"), pair.signing_key.serialize_pem()).unwrap();

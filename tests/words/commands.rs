@@ -1,4 +1,4 @@
-//! Runs the commands of the guides, in page order, each page in its own folder, except for those that need a cluster
+//! Runs the commands of the guides, in page order, each page in its own directory, except for those that need a cluster
 //! (`deployments.rs`).
 
 use std::fs;
@@ -63,7 +63,7 @@ fn commands_of(block: &str) -> Vec<String> {
 /// The environment in which a page runs.
 struct Stage<'a> {
     page: &'a Page,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     address: String,
     busy: Option<Child>,
     agents: Vec<(String, Child)>,
@@ -71,8 +71,8 @@ struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     fn new(page: &'a Page) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("bin")).unwrap();
         symlink(env!("CARGO_BIN_EXE_profcol"), at("bin/profcol")).unwrap();
         symlink(root().join("config-examples"), at("config-examples")).unwrap();
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
             .unwrap();
         Self {
             page,
-            folder,
+            directory,
             address: free.to_string(),
             busy,
             agents: Vec::new(),
@@ -133,7 +133,7 @@ impl<'a> Stage<'a> {
             }
         }
         for file in written(commands) {
-            let written = fs::metadata(self.folder.path().join(&file));
+            let written = fs::metadata(self.directory.path().join(&file));
             assert!(
                 written.is_ok_and(|it| it.len() > 0),
                 "{}: no {file}",
@@ -150,23 +150,23 @@ impl<'a> Stage<'a> {
             .args(["-c", command])
             .env(
                 "PATH",
-                format!("{}:{path}", self.folder.path().join("bin").display()),
+                format!("{}:{path}", self.directory.path().join("bin").display()),
             )
             .env("RECORDINGS", "recordings")
-            .current_dir(&self.folder)
+            .current_dir(&self.directory)
             .stdin(Stdio::null());
         shell
     }
 
     fn complete(&self, command: &str, adapted: &str) {
         let output = self.shell(adapted).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code();
         // Two runs of a short command may differ by this much.
         let may_differ = command.contains("--fail-over") && code == Some(1);
         assert!(
             code == Some(0) || may_differ,
-            "{}: {command}: {said}",
+            "{}: {command}: {stderr}",
             self.page.name()
         );
     }
@@ -181,7 +181,7 @@ impl<'a> Stage<'a> {
             "exec env {adapted} {}",
             if has_page { &own_page } else { soon }
         );
-        let log = fs::File::create(self.folder.path().join("log")).unwrap();
+        let log = fs::File::create(self.directory.path().join("log")).unwrap();
         let child = self
             .shell(&adapted)
             .stdout(log.try_clone().unwrap())
@@ -212,7 +212,7 @@ impl<'a> Stage<'a> {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
     /// Stops the background commands.
@@ -220,10 +220,10 @@ impl<'a> Stage<'a> {
         for (command, mut agent) in std::mem::take(&mut self.agents) {
             let ended = agent.try_wait().unwrap();
             assert_eq!(ended, None, "{command} ended by itself: {}", self.log());
-            let told = Command::new("kill")
+            let killed = Command::new("kill")
                 .args(["-s", "INT", &agent.id().to_string()])
                 .status();
-            assert!(told.unwrap().success());
+            assert!(killed.unwrap().success());
             let until = Instant::now() + TIMEOUT;
             let status = loop {
                 if let Some(status) = agent.try_wait().unwrap() {

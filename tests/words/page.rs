@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use profcol_test_harness::support::root;
 
-/// Folders of components.
+/// Directories of components.
 pub const KINDS: [&str; 5] = [
     "receivers",
     "processors",
@@ -21,7 +21,7 @@ pub struct Page {
 
 /// The guides, whose commands are run.
 pub fn guides() -> Vec<Page> {
-    let mut pages = of_folder("docs/recipes");
+    let mut pages = of_directory("docs/recipes");
     pages.extend(
         [
             "docs/concepts.md",
@@ -61,7 +61,7 @@ pub fn deployments() -> Vec<Page> {
 pub fn all_pages() -> Vec<Page> {
     let mut pages = guides();
     pages.extend(["README.md", "CONTRIBUTING.md"].map(read));
-    for folder in [
+    for directory in [
         "docs",
         "deploy/kubernetes",
         "deploy/helm/profcol",
@@ -69,7 +69,7 @@ pub fn all_pages() -> Vec<Page> {
         "deploy/monitoring",
         "docs/decisions",
     ] {
-        pages.extend(of_folder(folder));
+        pages.extend(of_directory(directory));
     }
     for kind in KINDS {
         for entry in fs::read_dir(root().join("components").join(kind)).unwrap() {
@@ -89,8 +89,8 @@ fn read(path: &str) -> Page {
     Page::new(path, text)
 }
 
-fn of_folder(folder: &str) -> Vec<Page> {
-    let entries = fs::read_dir(root().join(folder)).unwrap();
+fn of_directory(directory: &str) -> Vec<Page> {
+    let entries = fs::read_dir(root().join(directory)).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|it| it == "md"));
     paths.sort();

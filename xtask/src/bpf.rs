@@ -24,7 +24,7 @@ const TARGET: &str = "bpfel-unknown-none";
 const RUSTC: &str = "1.96.0";
 const LLVM: &str = "22";
 const CORE_SOURCES: &str = "/usr/src/rustc-1.96.0/library/core";
-const LLVM_FOLDER: &str = "/usr/lib/llvm-22";
+const LLVM_DIRECTORY: &str = "/usr/lib/llvm-22";
 const LINKER: &str = "bpf-linker";
 const LINKER_VERSION: &str = "0.13.0";
 
@@ -124,7 +124,7 @@ impl Toolchain {
                 .unwrap_or_default()
                 .into(),
             clippy: "/usr/bin/clippy-driver".into(),
-            strip: Path::new(LLVM_FOLDER).join("bin/llvm-strip"),
+            strip: Path::new(LLVM_DIRECTORY).join("bin/llvm-strip"),
             linker: tools.join("bin").join(LINKER),
         };
         let has_linker = is_version(&toolchain.linker, LINKER_VERSION);
@@ -154,11 +154,11 @@ impl Toolchain {
         );
         need(
             is_version(&toolchain.strip, ""),
-            &format!("llvm-strip in {LLVM_FOLDER}"),
+            &format!("llvm-strip in {LLVM_DIRECTORY}"),
             "llvm-22",
         );
         need(
-            has_linker || Path::new(LLVM_FOLDER).join("include/llvm-c").is_dir(),
+            has_linker || Path::new(LLVM_DIRECTORY).join("include/llvm-c").is_dir(),
             &format!("{LINKER} {LINKER_VERSION}, nor the LLVM {LLVM} to build it with"),
             "llvm-22-dev libpolly-22-dev zlib1g-dev libzstd-dev",
         );
@@ -247,23 +247,28 @@ fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>> {
         .filter_map(|package| package.manifest_path.parent()?.parent())
         .collect();
     // The last match wins, and cargo's home may be inside the clone.
-    let mut folders = vec![(workspace.root.as_path(), "/profcol")];
-    folders.extend(registries.into_iter().map(|folder| (folder, "/crates")));
-    let flag =
-        |(folder, name): (&Path, _)| format!("--remap-path-prefix={}={name}", folder.display());
-    Ok(folders.into_iter().map(flag).collect())
+    let mut directories = vec![(workspace.root.as_path(), "/profcol")];
+    directories.extend(
+        registries
+            .into_iter()
+            .map(|directory| (directory, "/crates")),
+    );
+    let flag = |(directory, name): (&Path, _)| {
+        format!("--remap-path-prefix={}={name}", directory.display())
+    };
+    Ok(directories.into_iter().map(flag).collect())
 }
 
 /// Whether this is the pinned release and can compile for BPF.
 fn is_the_compiler(rustc: &str) -> bool {
     let version = process::output(Command::new(rustc).arg("-vV")).unwrap_or_default();
-    let says = |key: &str, value: &str| {
+    let has = |key: &str, value: &str| {
         version
             .lines()
             .filter_map(|line| line.strip_prefix(key))
             .any(|line| line.trim().starts_with(value))
     };
-    says("release:", RUSTC) && says("LLVM version:", LLVM) && process::has_target(rustc, TARGET)
+    has("release:", RUSTC) && has("LLVM version:", LLVM) && process::has_target(rustc, TARGET)
 }
 
 fn is_version(program: &Path, version: &str) -> bool {
@@ -291,6 +296,6 @@ fn install_linker(workspace: &Workspace, tools: &Path) -> Result<()> {
             .cargo(&install)
             .arg(tools)
             .env_remove("RUSTC_WORKSPACE_WRAPPER")
-            .env("LLVM_PREFIX", LLVM_FOLDER),
+            .env("LLVM_PREFIX", LLVM_DIRECTORY),
     )
 }

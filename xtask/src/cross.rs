@@ -49,13 +49,13 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBu
         return Ok(None);
     }
     // A separate target directory: the compiler may differ, and would invalidate other builds in `target`.
-    let folder = workspace.target.join("cross");
+    let directory = workspace.target.join("cross");
     process::run(
         workspace
             .cargo(&["build", "--quiet", "--bin", "profcol", "--target", TARGET])
             .args(PROFILE)
             .arg("--target-dir")
-            .arg(&folder)
+            .arg(&directory)
             .env("RUSTC", rustc)
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", C_COMPILER)
             .env(
@@ -63,5 +63,5 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBu
                 "-Ctarget-feature=+crt-static",
             ),
     )?;
-    Ok(Some(folder.join(TARGET).join("debug/profcol")))
+    Ok(Some(directory.join(TARGET).join("debug/profcol")))
 }

@@ -122,9 +122,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for target in targets {
         let corpus = home.join("corpus").join(&target);
-        for folder in [&artifacts, &corpus] {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("failed to create {}", folder.display()))?;
+        for directory in [&artifacts, &corpus] {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("failed to create {}", directory.display()))?;
         }
         let fuzzed = process::run(
             Command::new(home.join(machine).join("fuzz").join(&target))

@@ -23,7 +23,7 @@ const VALIDATE: (&str, &str, &str) = ("kubectl-validate", "sigs.k8s.io/kubectl-v
 /// The newest version supported by this kubectl-validate; the chart uses older APIs.
 const KUBERNETES: &str = "1.29";
 
-/// The module and version whose folder `example/prometheus-operator-crd` has the operator's schemas.
+/// The module and version whose directory `example/prometheus-operator-crd` has the operator's schemas.
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 
 /// Pages with commands for the chart.
@@ -83,11 +83,11 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let archive = dist::chart(workspace, &rendered)?;
     check_pages(workspace, &helm, &validate, &archive, &rendered)?;
     let all = chart.join("ci/daemonset-everything-values.yaml");
-    let [from_archive, from_folder] = [&archive, &chart]
+    let [from_archive, from_directory] = [&archive, &chart]
         .map(|chart| process::output(template(&helm, chart).arg("--values").arg(&all)));
     ensure!(
-        from_archive? == from_folder?,
-        "{} renders other objects than its folder",
+        from_archive? == from_directory?,
+        "{} renders other objects than its directory",
         archive.display()
     );
     for (settings, reason) in [
@@ -272,7 +272,7 @@ fn application(profcol: &Path, rendered: &Path) -> Result<PathBuf> {
         ("templates/deployment.yaml", deployment),
     ] {
         let file = chart.join(name);
-        fs::create_dir_all(file.parent().context("a file has a folder")?)
+        fs::create_dir_all(file.parent().context("a file has a directory")?)
             .and_then(|()| fs::write(&file, text))
             .with_context(|| format!("failed to write {}", file.display()))?;
     }
@@ -338,21 +338,21 @@ fn install(peers: &Path, (name, package, version): (&str, &str, &str)) -> Result
     Ok(program)
 }
 
-/// The folder of a Go module, downloaded unless it exists.
+/// The directory of a Go module, downloaded unless it exists.
 fn downloaded(module: &str) -> Result<PathBuf> {
     let mut download = Command::new("go");
-    // In a folder without a module of its own.
+    // In a directory without a module of its own.
     download.args(["mod", "download", "-json", module]);
-    let said = process::output(download.current_dir("/"))?;
-    let said: Value =
-        serde_json::from_str(&said).context("failed to parse the output of `go mod download`")?;
-    let folder = said["Dir"].as_str().context("go named no folder")?;
-    Ok(PathBuf::from(folder))
+    let stdout = process::output(download.current_dir("/"))?;
+    let module: Value =
+        serde_json::from_str(&stdout).context("failed to parse the output of `go mod download`")?;
+    let directory = module["Dir"].as_str().context("go named no directory")?;
+    Ok(PathBuf::from(directory))
 }
 
-fn yaml_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder)
-        .with_context(|| format!("failed to list {}", folder.display()))?
+fn yaml_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("failed to list {}", directory.display()))?
         .collect::<Result<Vec<_>, _>>()?;
     let mut paths: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
     paths.retain(|path| path.extension().is_some_and(|it| it == "yaml"));

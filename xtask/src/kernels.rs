@@ -17,9 +17,9 @@ use crate::{cross, process, test};
 struct Machines {
     what: &'static str,
     /// Subdirectory of `target/kernels`.
-    folder: &'static str,
+    directory: &'static str,
     files: &'static [Packaged],
-    /// Language runtimes, each in a folder of its own.
+    /// Language runtimes, each in a directory of its own.
     runtimes: &'static [Runtime],
     /// Programs needed by the tests, and their packages.
     tools: &'static [(&'static str, &'static str)],
@@ -54,7 +54,7 @@ const fn kernel(name: &'static str, package: &'static str) -> Packaged {
 
 const X86_64: Machines = Machines {
     what: "the tests on other kernels",
-    folder: "",
+    directory: "",
     files: &[
         Packaged {
             release: Some("bullseye"),
@@ -75,7 +75,7 @@ const X86_64: Machines = Machines {
 
 const AARCH64: Machines = Machines {
     what: "the tests on aarch64",
-    folder: "aarch64",
+    directory: "aarch64",
     files: &[
         kernel("6.1/vmlinuz", "linux-image-cloud-arm64:arm64"),
         kernel("6.12/vmlinuz", "linux-image-6.12-cloud-arm64:arm64"),
@@ -165,7 +165,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     };
     tests.args(["--nocapture", "--test-threads=1"]);
     // What is missing for aarch64 is reported here.
-    let profcol = match AARCH64.get(&folder(workspace), report) {
+    let profcol = match AARCH64.get(&directory(workspace), report) {
         true => cross::build(workspace, report)?,
         false => None,
     };
@@ -178,22 +178,22 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
 
 /// The tests with x86-64 kernels; `None` if these are missing, which is reported.
 fn tests(workspace: &Workspace, report: &mut Report) -> Option<Command> {
-    let folder = folder(workspace);
-    let is_there = X86_64.get(&folder, report);
+    let directory = directory(workspace);
+    let is_there = X86_64.get(&directory, report);
     is_there.then(|| {
         let mut tests = test::ignored(workspace, "kernels");
-        tests.env("PROFCOL_KERNELS", &folder);
+        tests.env("PROFCOL_KERNELS", &directory);
         tests
     })
 }
 
-fn folder(workspace: &Workspace) -> PathBuf {
+fn directory(workspace: &Workspace) -> PathBuf {
     workspace.target.join("kernels")
 }
 
 impl Machines {
     /// Fetches the kernels; returns whether all are available, and reports missing ones.
-    fn get(&self, folder: &Path, report: &mut Report) -> bool {
+    fn get(&self, directory: &Path, report: &mut Report) -> bool {
         let missing: Vec<&str> = self
             .tools
             .iter()
@@ -206,7 +206,7 @@ impl Machines {
             return false;
         }
         for file in self.files {
-            if let Err(error) = fetch(&folder.join(self.folder).join(file.name), file) {
+            if let Err(error) = fetch(&directory.join(self.directory).join(file.name), file) {
                 report.skip(
                     self.what,
                     &format!("no {} of {}: {error:#}", file.name, file.package),
@@ -215,8 +215,8 @@ impl Machines {
             }
         }
         for runtime in self.runtimes {
-            let folder = folder.join(self.folder).join(runtime.name);
-            if let Err(error) = fetch_runtime(&folder, runtime) {
+            let directory = directory.join(self.directory).join(runtime.name);
+            if let Err(error) = fetch_runtime(&directory, runtime) {
                 report.skip(self.what, &format!("no {}: {error:#}", runtime.name));
                 return false;
             }
@@ -225,8 +225,8 @@ impl Machines {
     }
 }
 
-/// Extracts the runtime's packages to `folder`.
-fn fetch_runtime(folder: &Path, runtime: &Runtime) -> Result<()> {
+/// Extracts the runtime's packages to `directory`.
+fn fetch_runtime(directory: &Path, runtime: &Runtime) -> Result<()> {
     let packages = runtime
         .packages
         .iter()
@@ -240,18 +240,19 @@ fn fetch_runtime(folder: &Path, runtime: &Runtime) -> Result<()> {
             .args(["download", "--print-uris"])
             .args(&packages),
     )?;
-    let stamp = folder.with_extension("packages");
-    if folder.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == versions) {
+    let stamp = directory.with_extension("packages");
+    if directory.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == versions) {
         return Ok(());
     }
-    let fetched = folder.with_extension("fetched");
-    for old in [folder, &fetched] {
+    let fetched = directory.with_extension("fetched");
+    for old in [directory, &fetched] {
         if old.exists() {
             fs::remove_dir_all(old)
                 .with_context(|| format!("failed to empty {}", old.display()))?;
         }
     }
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("failed to create {}", directory.display()))?;
     fs::create_dir_all(&fetched)
         .with_context(|| format!("failed to create {}", fetched.display()))?;
     process::run(
@@ -264,10 +265,10 @@ fn fetch_runtime(folder: &Path, runtime: &Runtime) -> Result<()> {
         fs::read_dir(&fetched).with_context(|| format!("failed to read {}", fetched.display()))?;
     for entry in entries.flatten() {
         let mut extract = Command::new("dpkg-deb");
-        process::run(extract.arg("--extract").arg(entry.path()).arg(folder))?;
+        process::run(extract.arg("--extract").arg(entry.path()).arg(directory))?;
     }
     // It would have to be unpacked in memory.
-    let documentation = folder.join("usr/share/doc");
+    let documentation = directory.join("usr/share/doc");
     let _ = fs::remove_dir_all(documentation);
     fs::remove_dir_all(&fetched)
         .with_context(|| format!("failed to remove {}", fetched.display()))?;
@@ -292,30 +293,30 @@ fn fetch(path: &Path, file: &Packaged) -> Result<()> {
     if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == newest) {
         return Ok(());
     }
-    let folder = path.with_extension("fetched");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)
-            .with_context(|| format!("failed to empty {}", folder.display()))?;
+    let directory = path.with_extension("fetched");
+    if directory.exists() {
+        fs::remove_dir_all(&directory)
+            .with_context(|| format!("failed to empty {}", directory.display()))?;
     }
-    fs::create_dir_all(&folder)
-        .with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("failed to create {}", directory.display()))?;
     process::run(
         apt.command("apt-get")
             .args(["download", "--quiet", newest])
-            .current_dir(&folder),
+            .current_dir(&directory),
     )?;
     let (name, _) = newest.split_once(':').unwrap_or((newest, ""));
     process::run(
         Command::new("dpkg-deb")
             .arg("--extract")
-            .arg(find(&folder.join(name))?)
-            .arg(&folder),
+            .arg(find(&directory.join(name))?)
+            .arg(&directory),
     )?;
-    fs::rename(find(&folder.join(file.path))?, path)
+    fs::rename(find(&directory.join(file.path))?, path)
         .with_context(|| format!("failed to move {} of {newest}", file.path))?;
     // Kernel modules take most of the space.
-    fs::remove_dir_all(&folder)
-        .with_context(|| format!("failed to remove {}", folder.display()))?;
+    fs::remove_dir_all(&directory)
+        .with_context(|| format!("failed to remove {}", directory.display()))?;
     fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
 }
 
@@ -340,14 +341,14 @@ struct AptArchive {
 
 impl AptArchive {
     /// The packages of another release from this machine's archive.
-    fn of_release(folder: &Path, release: &str) -> Result<Self> {
+    fn of_release(directory: &Path, release: &str) -> Result<Self> {
         let (_, archive) = archive()?;
         for part in ["lists/partial", "cache/archives/partial"] {
-            let part = folder.join(part);
+            let part = directory.join(part);
             fs::create_dir_all(&part)
                 .with_context(|| format!("failed to create {}", part.display()))?;
         }
-        let sources = folder.join("sources.list");
+        let sources = directory.join("sources.list");
         fs::write(&sources, format!("deb {archive} {release} main\n"))
             .with_context(|| format!("failed to write {}", sources.display()))?;
         let option = |name: &str, path: &Path| format!("-oDir::{name}={}", path.display());
@@ -355,8 +356,8 @@ impl AptArchive {
             options: vec![
                 option("Etc::SourceList", &sources),
                 option("Etc::SourceParts", Path::new("/dev/null")),
-                option("State::Lists", &folder.join("lists")),
-                option("Cache", &folder.join("cache")),
+                option("State::Lists", &directory.join("lists")),
+                option("Cache", &directory.join("cache")),
                 "-oAPT::Architectures=amd64".into(),
             ],
         };
@@ -373,16 +374,16 @@ impl AptArchive {
 
 /// Finds the file with this path prefix.
 fn find(begin: &Path) -> Result<PathBuf> {
-    let (Some(folder), Some(name)) = (begin.parent(), begin.file_name()) else {
+    let (Some(directory), Some(name)) = (begin.parent(), begin.file_name()) else {
         bail!("{} is not a file", begin.display());
     };
     let name = name.to_string_lossy();
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?;
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("failed to read {}", directory.display()))?;
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(&*name) {
             return Ok(entry.path());
         }
     }
-    bail!("{name} not found in {}", folder.display())
+    bail!("{name} not found in {}", directory.display())
 }

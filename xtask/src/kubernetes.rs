@@ -66,15 +66,15 @@ fn build(peers: &Path) -> Result<PathBuf> {
     if program.exists() && fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == module) {
         return Ok(program);
     }
-    let folder = peers.join("kube-apiserver-build");
-    fs::create_dir_all(&folder)
-        .with_context(|| format!("failed to create {}", folder.display()))?;
+    let directory = peers.join("kube-apiserver-build");
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("failed to create {}", directory.display()))?;
     for (name, text) in [("go.mod", &*module), ("main.go", MAIN)] {
-        fs::write(folder.join(name), text).with_context(|| format!("failed to write {name}"))?;
+        fs::write(directory.join(name), text).with_context(|| format!("failed to write {name}"))?;
     }
     let go = |arguments: &[&str]| {
         let mut command = Command::new("nice");
-        command.arg("go").args(arguments).current_dir(&folder);
+        command.arg("go").args(arguments).current_dir(&directory);
         process::run(&mut command)
     };
     go(&["mod", "tidy"])?;

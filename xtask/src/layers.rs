@@ -16,7 +16,7 @@ use crate::workspace::{Package, Workspace};
 pub const PAGE: &str = "docs/architecture.md";
 
 /// The first line of the map.
-const HEADING: &str = "| folder | purpose | may depend on |";
+const HEADING: &str = "| directory | purpose | may depend on |";
 
 /// Cells of the column `may depend on`.
 const EVERYTHING: &str = "everything";
@@ -34,7 +34,7 @@ const TOP: &[&str] = &["components/", "pipeline/engine"];
 /// The workspace apart from the main one, which needs another compiler.
 const BPF: &str = "ebpf/Cargo.toml";
 
-/// The dependencies of one crate, as folders.
+/// The dependencies of one crate, as directories.
 #[derive(Default)]
 struct Crate {
     uses: BTreeSet<String>,
@@ -44,7 +44,7 @@ struct Crate {
 /// A cell of the column `may depend on`.
 enum Allowed<'a> {
     Everything,
-    /// Folders, or their last parts.
+    /// Directories, or their last parts.
     Only(Vec<&'a str>),
 }
 
@@ -61,7 +61,7 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
 
 fn add(crates: &mut BTreeMap<String, Crate>, packages: &[Package], root: &Path) {
     for package in packages {
-        let Some(folder) = package.manifest_path.parent() else {
+        let Some(directory) = package.manifest_path.parent() else {
             continue;
         };
         let mut found = Crate::default();
@@ -69,42 +69,42 @@ fn add(crates: &mut BTreeMap<String, Crate>, packages: &[Package], root: &Path) 
             let Some(path) = &dependency.path else {
                 continue;
             };
-            let used = folder_name(path, root);
+            let used = directory_name(path, root);
             match dependency.kind.as_deref() {
                 Some("dev") => found.tests_use.insert(used),
                 _ => found.uses.insert(used),
             };
         }
-        crates.insert(folder_name(folder, root), found);
+        crates.insert(directory_name(directory, root), found);
     }
 }
 
-fn folder_name(folder: &Path, root: &Path) -> String {
-    let name = folder.strip_prefix(root).unwrap_or(folder);
+fn directory_name(directory: &Path, root: &Path) -> String {
+    let name = directory.strip_prefix(root).unwrap_or(directory);
     match name.to_string_lossy() {
         name if name.is_empty() => BINARY.to_owned(),
         name => name.into_owned(),
     }
 }
 
-/// Compares the map of `page` with the crates by folder.
+/// Compares the map of `page` with the crates by directory.
 fn compare(page: &str, crates: &BTreeMap<String, Crate>) -> Vec<String> {
     let rows = rows(page);
     let missing = crates
         .keys()
-        .filter(|folder| !rows.contains_key(folder.as_str()));
+        .filter(|directory| !rows.contains_key(directory.as_str()));
     let mut problems: Vec<String> = missing
-        .map(|folder| format!("crate `{folder}` is missing from the map in {PAGE}"))
+        .map(|directory| format!("crate `{directory}` is missing from the map in {PAGE}"))
         .collect();
-    for (folder, cell) in rows {
+    for (directory, cell) in rows {
         let Allowed::Only(names) = allowed(cell) else {
             continue;
         };
-        match crates.get(folder) {
-            Some(found) => problems.extend(compare_row(folder, &names, found, crates)),
+        match crates.get(directory) {
+            Some(found) => problems.extend(compare_row(directory, &names, found, crates)),
             None if names.is_empty() => {}
             None => problems.push(format!(
-                "the map in {PAGE} lists dependencies of `{folder}`, which is no crate"
+                "the map in {PAGE} lists dependencies of `{directory}`, which is no crate"
             )),
         }
     }
@@ -112,7 +112,7 @@ fn compare(page: &str, crates: &BTreeMap<String, Crate>) -> Vec<String> {
 }
 
 fn compare_row(
-    folder: &str,
+    directory: &str,
     names: &[&str],
     found: &Crate,
     crates: &BTreeMap<String, Crate>,
@@ -123,13 +123,13 @@ fn compare_row(
         match resolve(name, crates) {
             Some(used) => drop(stated.insert(used)),
             None => problems.push(format!(
-                "row `{folder}` names `{name}`, which is no crate or several"
+                "row `{directory}` names `{name}`, which is no crate or several"
             )),
         }
     }
     let used: BTreeSet<&str> = found.uses.iter().map(String::as_str).collect();
     let mut add = |used: &str, what: &str| {
-        problems.push(format!("crate `{folder}` depends on `{used}`{what}"));
+        problems.push(format!("crate `{directory}` depends on `{used}`{what}"));
     };
     for extra in used.difference(&stated) {
         add(extra, ", which its row does not say");
@@ -138,7 +138,7 @@ fn compare_row(
         add(unused, " in its row only, not in its Cargo.toml");
     }
     for extra in &found.tests_use {
-        if extra != folder && extra != ANYWHERE && !stated.contains(extra.as_str()) {
+        if extra != directory && extra != ANYWHERE && !stated.contains(extra.as_str()) {
             add(extra, " in its tests, which its row does not say");
         }
     }
@@ -151,15 +151,18 @@ fn compare_row(
     problems.into_iter().map(place).collect()
 }
 
-/// The rows of the map: folder and allowed dependencies.
+/// The rows of the map: directory and allowed dependencies.
 fn rows(page: &str) -> BTreeMap<&str, &str> {
     let table = page.lines().skip_while(|line| *line != HEADING).skip(2);
     table
         .map_while(|line| line.strip_prefix("| ")?.strip_suffix('|'))
         .filter_map(|line| {
-            let (folder, rest) = line.split_once(" | ")?;
+            let (directory, rest) = line.split_once(" | ")?;
             let (_, cell) = rest.rsplit_once("| ")?;
-            Some((folder.trim().trim_matches('`').trim_end_matches('/'), cell))
+            Some((
+                directory.trim().trim_matches('`').trim_end_matches('/'),
+                cell,
+            ))
         })
         .collect()
 }
@@ -172,15 +175,15 @@ fn allowed(cell: &str) -> Allowed<'_> {
     }
 }
 
-/// The folder with this name or last part, unless several have it.
+/// The directory with this name or last part, unless several have it.
 fn resolve<'a>(name: &str, crates: &'a BTreeMap<String, Crate>) -> Option<&'a str> {
-    let is_named = |folder: &&String| {
-        let last = folder.rsplit('/').next();
-        *folder == name || last == Some(name)
+    let is_named = |directory: &&String| {
+        let last = directory.rsplit('/').next();
+        *directory == name || last == Some(name)
     };
     let mut found = crates.keys().filter(is_named);
-    let folder = found.next()?;
-    found.next().is_none().then_some(folder)
+    let directory = found.next()?;
+    found.next().is_none().then_some(directory)
 }
 
 #[cfg(test)]
@@ -190,7 +193,7 @@ mod tests {
     const MAP: &str = "\
 # Architecture
 
-| folder | purpose | may depend on |
+| directory | purpose | may depend on |
 |---|---|---|
 | `src/` | the binary: `a | b` | everything |
 | `pipeline/model` | the model | no own crate; no `std` |

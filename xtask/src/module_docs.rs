@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::siblings::sources;
 use crate::workspace::Workspace;
 
-/// The folders with sources, from the root.
+/// The directories with sources, from the root.
 const ROOMS: [&str; 11] = [
     "benches",
     "components",

@@ -22,10 +22,11 @@ const TEMPLATES: [(&str, &str); 4] = [
 pub fn exporter(workspace: &Workspace, name: &str) -> Result<()> {
     check_name(name)?;
     let exporters = workspace.root.join("components/exporters");
-    let folder = exporters.join(name);
-    fs::create_dir(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    let directory = exporters.join(name);
+    fs::create_dir(&directory)
+        .with_context(|| format!("failed to create {}", directory.display()))?;
     for (file, template) in TEMPLATES {
-        write(&folder.join(file), &filled_in(template, name))?;
+        write(&directory.join(file), &filled_in(template, name))?;
     }
     let list = exporters.join("lib.rs");
     let text =

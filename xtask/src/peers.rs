@@ -33,7 +33,7 @@ const KAFKA: &str = "tests/peers/kafka/pom.xml";
 
 /// The programs to build; empty without Go and Maven.
 pub struct Plan {
-    folder: PathBuf,
+    directory: PathBuf,
     has_go: bool,
     peers: Vec<Peer>,
 }
@@ -54,7 +54,7 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut plan = Plan::new(workspace, report);
     if plan.has_go {
         let module = workspace.root.join(CLIENT);
-        let client = Peer::of_module("forward-client", &module, "", &plan.folder);
+        let client = Peer::of_module("forward-client", &module, "", &plan.directory);
         plan.peers.push(client);
         let manifest = workspace.root.join(KAFKA_MANIFEST);
         plan.peers
@@ -62,16 +62,16 @@ pub fn build(workspace: &Workspace, report: &mut Report) -> Result<()> {
     }
     plan.build()?;
     for peer in &plan.peers {
-        println!("{}", plan.folder.join(peer.name).display());
+        println!("{}", plan.directory.join(peer.name).display());
     }
     Ok(())
 }
 
 impl Plan {
     pub fn new(workspace: &Workspace, report: &mut Report) -> Self {
-        let folder = workspace.target.join("peers");
+        let directory = workspace.target.join("peers");
         let mut plan = Self {
-            folder,
+            directory,
             has_go: false,
             peers: Vec::new(),
         };
@@ -79,7 +79,7 @@ impl Plan {
         let java = process::output(Command::new("java").arg("-version"));
         match maven.and(java) {
             Ok(_) => {
-                let kafka = Peer::kafka(workspace, &plan.folder);
+                let kafka = Peer::kafka(workspace, &plan.directory);
                 plan.peers.push(kafka);
             }
             Err(_) => report.skip(
@@ -100,13 +100,13 @@ impl Plan {
     /// The programs in Go; `go` is its version.
     fn add_go(&mut self, workspace: &Workspace, go: String) {
         self.has_go = true;
-        let folder = &self.folder;
+        let directory = &self.directory;
         let manifest = workspace.root.join(MANIFEST);
         let module = workspace.root.join(MODULE);
         let peers = [
-            Peer::of_module("grpc", &module, "grpc", folder),
-            Peer::of_module("h2spec", &module, "h2spec", folder),
-            Peer::of_module("promql", &module, "promql", folder),
+            Peer::of_module("grpc", &module, "grpc", directory),
+            Peer::of_module("h2spec", &module, "h2spec", directory),
+            Peer::of_module("promql", &module, "promql", directory),
             Peer::collector("otelcol", BUILDER, &manifest),
             Peer {
                 name: "pprof",
@@ -124,7 +124,7 @@ impl Plan {
     /// Builds what is missing or stale; returns whether peers are available.
     pub fn build(&self) -> Result<bool> {
         for peer in &self.peers {
-            peer.build(&self.folder)?;
+            peer.build(&self.directory)?;
         }
         Ok(!self.peers.is_empty())
     }
@@ -144,10 +144,10 @@ fn sources(module: &Path, name: &str) -> String {
 
 impl Peer {
     /// A program of one of our Go modules.
-    fn of_module(name: &'static str, module: &Path, package: &str, folder: &Path) -> Self {
+    fn of_module(name: &'static str, module: &Path, package: &str, directory: &Path) -> Self {
         let result = format!("{name}-build/{name}");
         let module_path = module.to_string_lossy();
-        let output = folder.join(&result);
+        let output = directory.join(&result);
         let build = [
             "build",
             "-C",
@@ -180,8 +180,8 @@ impl Peer {
         }
     }
 
-    fn kafka(workspace: &Workspace, folder: &Path) -> Self {
-        let output = folder.join("kafka-build");
+    fn kafka(workspace: &Workspace, directory: &Path) -> Self {
+        let output = directory.join("kafka-build");
         let pom = workspace.root.join(KAFKA);
         let build = [
             "-q",
@@ -202,17 +202,17 @@ impl Peer {
         }
     }
 
-    fn build(&self, folder: &Path) -> Result<()> {
-        let program = folder.join(self.name);
-        let stamp = folder.join(format!("{}.stamp", self.name));
+    fn build(&self, directory: &Path) -> Result<()> {
+        let program = directory.join(self.name);
+        let stamp = directory.join(format!("{}.stamp", self.name));
         let kept = program.exists()
             && fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == self.recipe);
         if kept {
             return Ok(());
         }
-        fs::create_dir_all(folder)
-            .with_context(|| format!("failed to create {}", folder.display()))?;
-        let log_path = folder.join(format!("{}.log", self.name));
+        fs::create_dir_all(directory)
+            .with_context(|| format!("failed to create {}", directory.display()))?;
+        let log_path = directory.join(format!("{}.log", self.name));
         let log = File::create(&log_path)
             .with_context(|| format!("failed to create {}", log_path.display()))?;
         println!(
@@ -224,7 +224,7 @@ impl Peer {
         let status = Command::new("nice")
             .arg(self.tool)
             .args(&self.build)
-            .current_dir(folder)
+            .current_dir(directory)
             .stdout(log.try_clone().context("failed to share the log file")?)
             .stderr(log)
             .status()
@@ -244,7 +244,7 @@ impl Peer {
             fs::remove_dir_all(&program)
                 .with_context(|| format!("failed to remove {}", program.display()))?;
         }
-        fs::rename(folder.join(&self.result), &program)
+        fs::rename(directory.join(&self.result), &program)
             .with_context(|| format!("the build did not create {}", self.result))?;
         fs::write(&stamp, &self.recipe)
             .with_context(|| format!("failed to write {}", stamp.display()))?;

@@ -125,7 +125,7 @@ pub fn succeeds(command: &mut Command) -> bool {
 /// Whether the compiler has the standard library for `target`.
 pub fn has_target(rustc: &str, target: &str) -> bool {
     output(Command::new(rustc).args(["--print", "target-libdir", "--target", target]))
-        .is_ok_and(|folder| Path::new(folder.trim()).is_dir())
+        .is_ok_and(|directory| Path::new(directory.trim()).is_dir())
 }
 
 fn command_line(command: &Command) -> String {

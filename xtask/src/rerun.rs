@@ -1,4 +1,4 @@
-//! Runs failed tests once more, with nothing beside them. On a machine whose CPUs others use, a test that waits for something may
+//! Runs failed tests once more, alone. On a machine whose CPUs others use, a test that waits for something may
 //! run out of time; one that finds a defect fails again.
 
 use std::collections::BTreeSet;

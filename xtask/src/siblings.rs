@@ -27,8 +27,8 @@ const SAMPLER: &str = "components/receivers/ebpf_cpu";
 /// Checks `components/<kind>/<component>/**/*.rs`.
 pub fn violations(components: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
-    for kind in folders(components)? {
-        let components = folders(&kind)?;
+    for kind in directories(components)? {
+        let components = directories(&kind)?;
         let names: BTreeSet<&str> = components
             .iter()
             .filter_map(|path| path.file_name()?.to_str())
@@ -134,7 +134,7 @@ fn identifier(text: &str) -> Option<&str> {
     text.get(..end).filter(|name| !name.is_empty())
 }
 
-fn folders(path: &Path) -> Result<Vec<PathBuf>> {
+fn directories(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries(path)?
         .into_iter()
         .filter(|entry| entry.is_dir())
@@ -142,9 +142,9 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// All Rust files below a directory, except those that builds write.
-pub fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in entries(folder)? {
+    for entry in entries(directory)? {
         if entry.ends_with("target") {
             continue;
         }
@@ -157,15 +157,15 @@ pub fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let list = || -> std::io::Result<Vec<PathBuf>> {
-        let mut paths = fs::read_dir(folder)?
+        let mut paths = fs::read_dir(directory)?
             .map(|entry| Ok(entry?.path()))
             .collect::<std::io::Result<Vec<_>>>()?;
         paths.sort();
         Ok(paths)
     };
-    list().with_context(|| format!("failed to list {}", folder.display()))
+    list().with_context(|| format!("failed to list {}", directory.display()))
 }
 
 #[cfg(test)]
@@ -175,8 +175,8 @@ mod tests {
     /// Two receivers, `otlp` and `pprof`, and `shared`; `text` is a file of `otlp`.
     fn check(text: &str, allowed: bool) {
         let components = tempfile::tempdir().unwrap();
-        for folder in ["receivers/otlp", "receivers/pprof", "receivers/shared"] {
-            fs::create_dir_all(components.path().join(folder)).unwrap();
+        for directory in ["receivers/otlp", "receivers/pprof", "receivers/shared"] {
+            fs::create_dir_all(components.path().join(directory)).unwrap();
         }
         fs::write(components.path().join("receivers/otlp/grpc.rs"), text).unwrap();
         let problems = violations(components.path()).unwrap();
@@ -197,12 +197,12 @@ mod tests {
     #[test]
     fn only_ebpf_cpu_uses_the_loader() {
         let root = tempfile::tempdir().unwrap();
-        for folder in [
+        for directory in [
             "components/receivers/ebpf_cpu",
             "components/receivers/otlp",
             "src",
         ] {
-            fs::create_dir_all(root.path().join(folder)).unwrap();
+            fs::create_dir_all(root.path().join(directory)).unwrap();
         }
         let write = |name, text| fs::write(root.path().join(name), text).unwrap();
         write(

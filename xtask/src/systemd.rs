@@ -31,10 +31,10 @@ pub fn system(workspace: &Workspace, report: &mut Report) -> Result<Option<PathB
         report.skip(WHAT, "on Debian `apt-get install mmdebstrap`");
         return Ok(None);
     }
-    let folder = workspace.target.join("systemd");
-    fs::create_dir_all(&folder)
-        .with_context(|| format!("failed to create {}", folder.display()))?;
-    let system = folder.join("system.tar");
+    let directory = workspace.target.join("systemd");
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("failed to create {}", directory.display()))?;
+    let system = directory.join("system.tar");
     if let Err(error) = install(&system) {
         report.skip(
             WHAT,

@@ -56,10 +56,10 @@ pub fn violations(workspace: &Workspace) -> Result<Vec<String>> {
 /// The source files of a crate including tests and benches.
 fn files(package: &Package) -> Result<Vec<(PathBuf, String)>> {
     let targets = package.targets.iter().map(|target| target.path.as_path());
-    let folders: BTreeSet<&Path> = targets.filter_map(Path::parent).collect();
+    let directories: BTreeSet<&Path> = targets.filter_map(Path::parent).collect();
     let mut files = BTreeMap::new();
-    for folder in folders {
-        for file in sources(folder)? {
+    for directory in directories {
+        for file in sources(directory)? {
             let text = read(&file)?;
             files.insert(file, text);
         }
@@ -78,11 +78,15 @@ fn text<'a>(files: impl Iterator<Item = &'a str>) -> String {
 fn product(package: &Package, files: &[(PathBuf, String)]) -> String {
     let (tests, others): (Vec<&Target>, Vec<&Target>) =
         package.targets.iter().partition(|target| target.is_test());
-    let folder = |target: &&Target| target.path.parent().map(Path::to_owned);
-    let folders: Vec<PathBuf> = others.iter().filter_map(folder).collect();
-    let mut excluded: Vec<PathBuf> = tests.iter().filter_map(folder).collect();
-    // Where a crate keeps both in one folder, only the files of the targets tell them apart.
-    excluded.retain(|excluded| !folders.iter().any(|folder| folder.starts_with(excluded)));
+    let directory = |target: &&Target| target.path.parent().map(Path::to_owned);
+    let directories: Vec<PathBuf> = others.iter().filter_map(directory).collect();
+    let mut excluded: Vec<PathBuf> = tests.iter().filter_map(directory).collect();
+    // Where a crate keeps both in one directory, only the files of the targets tell them apart.
+    excluded.retain(|excluded| {
+        !directories
+            .iter()
+            .any(|directory| directory.starts_with(excluded))
+    });
     excluded.extend(tests.iter().map(|target| target.path.clone()));
     excluded.extend(
         files
@@ -90,7 +94,9 @@ fn product(package: &Package, files: &[(PathBuf, String)]) -> String {
             .flat_map(|(file, text)| test_modules(file, text)),
     );
     let is_product = |file: &Path| {
-        folders.iter().any(|folder| file.starts_with(folder))
+        directories
+            .iter()
+            .any(|directory| file.starts_with(directory))
             && !excluded.iter().any(|excluded| file.starts_with(excluded))
     };
     let files = files.iter().filter(|(file, _)| is_product(file));
@@ -105,14 +111,14 @@ fn product(package: &Package, files: &[(PathBuf, String)]) -> String {
 
 const ONLY_TEST: &str = "#[cfg(test)]";
 
-/// The files and folders of modules that are compiled for tests only.
+/// The files and directories of modules that are compiled for tests only.
 fn test_modules(file: &Path, text: &str) -> Vec<PathBuf> {
     let stem = file
         .file_stem()
         .and_then(|stem| stem.to_str())
         .unwrap_or_default();
-    let folder = match (file.parent(), stem) {
-        (Some(folder), "mod" | "lib" | "main") => folder.to_owned(),
+    let directory = match (file.parent(), stem) {
+        (Some(directory), "mod" | "lib" | "main") => directory.to_owned(),
         _ => file.with_extension(""),
     };
     let marked = text.lines().zip(text.lines().skip(1));
@@ -125,7 +131,7 @@ fn test_modules(file: &Path, text: &str) -> Vec<PathBuf> {
                 .trim_start_matches("pub(crate) ");
             item.strip_prefix("mod ")?.strip_suffix(';')
         })
-        .flat_map(|name| [folder.join(name), folder.join(format!("{name}.rs"))])
+        .flat_map(|name| [directory.join(name), directory.join(format!("{name}.rs"))])
         .collect()
 }
 
@@ -206,14 +212,14 @@ mod tests {
         let text = "use a::A;\n#[cfg(test)]\nuse b::B;\n#[cfg(test)]\nmod tests;\nmod c;\n\
                     #[cfg(test)]\nmod inline {\n    use d::D;\n}\nfn e() {}\n";
         assert_eq!(without_tests(text), "use a::A;\nmod c;\nfn e() {}\n");
-        for (file, folder) in [
+        for (file, directory) in [
             ("src/lib.rs", "src"),
             ("src/x.rs", "src/x"),
             ("x/mod.rs", "x"),
         ] {
             let expected = [
-                Path::new(folder).join("tests"),
-                Path::new(folder).join("tests.rs"),
+                Path::new(directory).join("tests"),
+                Path::new(directory).join("tests.rs"),
             ];
             assert_eq!(test_modules(Path::new(file), text), expected, "{file}");
         }

@@ -94,8 +94,8 @@ impl Workspace {
             if !from.exists() {
                 continue;
             }
-            if let Some(folder) = to.parent() {
-                fs::create_dir_all(folder)?;
+            if let Some(directory) = to.parent() {
+                fs::create_dir_all(directory)?;
             }
             fs::copy(&from, &to).with_context(|| format!("failed to copy {}", from.display()))?;
         }

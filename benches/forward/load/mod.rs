@@ -117,21 +117,21 @@ impl Load {
 struct Files {
     paths: Vec<PathBuf>,
     /// Keeps the files.
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Files {
     fn write<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        let directory = tempfile::tempdir().context("failed to make a temporary directory")?;
         let mut paths = Vec::new();
         for (number, body) in bodies.into_iter().enumerate() {
-            let path = folder.path().join(format!("{number}.pb"));
+            let path = directory.path().join(format!("{number}.pb"));
             fs::write(&path, body).context("failed to write a body")?;
             paths.push(path);
         }
         Ok(Self {
             paths,
-            _folder: folder,
+            _directory: directory,
         })
     }
 }

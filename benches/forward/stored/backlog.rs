@@ -43,9 +43,9 @@ pub fn compare(comparison: &Comparison<'_>, bytes: u64) -> Result<()> {
 }
 
 fn recover(comparison: &Comparison<'_>, queue: Queue, bytes: u64) -> Result<()> {
-    let folder = comparison.new_folder()?;
+    let directory = comparison.new_directory()?;
     let address = program::free_address()?;
-    let setup = comparison.setup(queue, folder.path(), 100_000_000);
+    let setup = comparison.setup(queue, directory.path(), 100_000_000);
     let start = || Forwarder::with(comparison.command(queue), &setup, address);
     let forwarder = start()?;
     let began = Instant::now();
@@ -64,7 +64,7 @@ fn recover(comparison: &Comparison<'_>, queue: Queue, bytes: u64) -> Result<()> 
     let megabytes = (sent.accepted * batch) as f64 / 1e6;
     for files in ["cached", "not cached"] {
         if files == "not cached" {
-            evict(folder.path())?;
+            evict(directory.path())?;
         }
         let started = Start::measure(start, &sink)?;
         let drained = match files {
@@ -136,8 +136,8 @@ impl Start {
 }
 
 /// Drops the pages of all files from the page cache, as after a reboot.
-fn evict(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
+fn evict(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             evict(&path)?;

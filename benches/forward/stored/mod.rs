@@ -149,10 +149,10 @@ impl Comparison<'_> {
         }
     }
 
-    /// A folder for a stored queue.
-    fn new_folder(&self) -> Result<TempDir> {
+    /// A directory for a stored queue.
+    fn new_directory(&self) -> Result<TempDir> {
         tempfile::tempdir_in(self.folder)
-            .with_context(|| format!("failed to make a folder in {}", self.folder.display()))
+            .with_context(|| format!("failed to make a directory in {}", self.folder.display()))
     }
 
     fn setup(&self, queue: Queue, folder: &Path, queue_size: usize) -> Setup {

@@ -73,16 +73,16 @@ pub fn compare(comparison: &Comparison<'_>) -> Result<()> {
 impl Comparison<'_> {
     fn through(&self, queue: Queue) -> Result<Measured> {
         let sink = Sink::start(self.options.sink, self.samples)?;
-        let folder = self.new_folder()?;
-        let setup = self.setup(queue, folder.path(), self.options.queue_size);
+        let directory = self.new_directory()?;
+        let setup = self.setup(queue, directory.path(), self.options.queue_size);
         let forwarder = Forwarder::with(self.command(queue), &setup, sink.address())?;
         let measured = self.measure(&forwarder, Some(&sink));
         measured.with_context(|| forwarder.program.last_words())
     }
 
     fn stored(&self, queue: Queue) -> Result<Measured> {
-        let folder = self.new_folder()?;
-        let setup = self.setup(queue, folder.path(), ENDLESS);
+        let directory = self.new_directory()?;
+        let setup = self.setup(queue, directory.path(), ENDLESS);
         let nobody = program::free_address()?;
         let forwarder = Forwarder::with(self.command(queue), &setup, nobody)?;
         let measured = self.measure(&forwarder, None);

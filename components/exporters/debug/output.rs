@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use profcol_component::files;
 
 pub(super) struct Output {
-    places: Vec<Destination>,
+    destinations: Vec<Destination>,
 }
 
 /// Each batch is written under a lock, so that batches do not mix.
@@ -28,17 +28,19 @@ pub(super) enum OutputError {
 impl Output {
     pub(super) fn open(paths: &[String]) -> Result<Self, OutputError> {
         if paths.is_empty() {
-            let places = vec![Destination::Stdout];
-            return Ok(Self { places });
+            let destinations = vec![Destination::Stdout];
+            return Ok(Self { destinations });
         }
-        let places = paths.iter().map(|path| Destination::open(path));
+        let destinations = paths.iter().map(|path| Destination::open(path));
         Ok(Self {
-            places: places.collect::<Result<_, _>>()?,
+            destinations: destinations.collect::<Result<_, _>>()?,
         })
     }
 
     pub(super) fn write(&self, text: &str) -> Result<(), OutputError> {
-        self.places.iter().try_for_each(|place| place.write(text))
+        self.destinations
+            .iter()
+            .try_for_each(|destination| destination.write(text))
     }
 }
 

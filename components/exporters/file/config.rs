@@ -48,6 +48,7 @@ pub struct Rotation {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct GroupBy {
+    /// `false` ignores the other options of this section, and writes one file.
     pub enabled: bool,
     /// Resource attribute whose value replaces the `*` in `path`. Resources without it are dropped and counted.
     pub resource_attribute: String,

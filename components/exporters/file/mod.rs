@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Check, ComponentStatus, Delivered, Delivery, Exporter,
-    Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop, place,
+    Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop, path_check,
 };
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -144,7 +144,7 @@ impl Exporter for File {
             Layout::Grouped(groups) => groups.path("any"),
         };
         let is_created = self.shared.files.lock().creates_directories();
-        place::of_file(&file, is_created).await
+        path_check::of_file(&file, is_created).await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

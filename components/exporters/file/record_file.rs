@@ -34,7 +34,7 @@ pub(super) struct RecordFile {
 pub(super) struct FileRules {
     pub(super) format: RecordFormat,
     pub(super) rotation: Option<RotationRules>,
-    /// Also names files that were set aside.
+    /// The earlier files; also names files that were set aside.
     pub(super) backups: Backups,
 }
 

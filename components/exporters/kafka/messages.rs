@@ -20,7 +20,7 @@ pub(super) struct Message {
     /// The batch's, or derived from it. The same batch has the same messages as long as the number of partitions is.
     pub(super) id: BatchId,
     pub(super) topic: String,
-    /// Of its first resource. Those of the others belong to the same partition, so what comes from one resource stays in order.
+    /// The key of its first resource. The keys of the others belong to the same partition, so what comes from one resource stays in order.
     pub(super) key: Option<String>,
     pub(super) value: Bytes,
     pub(super) profiles: Profiles,
@@ -147,8 +147,8 @@ fn resources_of(
             let Some(partitions) = partitions.get(&topic) else {
                 return key;
             };
-            let place = (topic.clone(), partition_of(&key, *partitions));
-            first_keys.entry(place).or_insert(key).clone()
+            let partition = (topic.clone(), partition_of(&key, *partitions));
+            first_keys.entry(partition).or_insert(key).clone()
         });
         rows.entry((topic, key)).or_default().push(row);
     }

@@ -29,7 +29,7 @@ const MAX_TEXT: usize = 4 << 20;
 #[derive(Debug, Default, Serialize)]
 struct Answer {
     processes: Vec<ProcessLabels>,
-    /// Also those that the receiver does not sample any more.
+    /// Dropped processes, also those that the receiver does not sample any more.
     dropped: Vec<Dropped>,
     /// Batches that passed unseen.
     missed: u64,
@@ -46,7 +46,7 @@ struct ProcessLabels {
     pipeline: String,
     receiver: String,
     received: Map<String, Json>,
-    /// By the processors that changed something, in order.
+    /// The changes by the processors that changed something, in order.
     changes: Vec<Change>,
     /// The processor that got the process and did not pass it on.
     #[serde(skip_serializing_if = "Option::is_none")]

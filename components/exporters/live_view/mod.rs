@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
     Gauge, Handles, Listening, RecentLog, Refusal, RunError, Stability, StartError, Stop, files,
-    place,
+    path_check,
 };
 use profcol_history::{Extent, Flush, History, Limits, PageAddress, Recent};
 use profcol_net::auth::ServerAuth;
@@ -228,7 +228,7 @@ impl Exporter for LiveView {
     async fn check(&self) -> Vec<Check> {
         let mut checks = Vec::new();
         if let Some(archive) = self.config.archive() {
-            checks.extend(place::of_directory(&archive.directory, true).await);
+            checks.extend(path_check::of_directory(&archive.directory, true).await);
         }
         if self.config.page {
             let endpoint = &self.config.endpoint;

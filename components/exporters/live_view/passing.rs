@@ -48,9 +48,9 @@ pub(super) struct ShownBatch {
 #[derive(Debug, Default, Serialize)]
 struct Omitted {
     resources: usize,
-    /// Of the resources that are shown.
+    /// Profiles left out of the resources that are shown.
     profiles: usize,
-    /// Of the profiles that are shown.
+    /// Samples left out of the profiles that are shown.
     samples: usize,
 }
 
@@ -66,7 +66,7 @@ struct ShownProfile {
     unit: String,
     time_unix_nano: u64,
     duration_nano: u64,
-    /// Of the whole profile.
+    /// Samples of the whole profile, also those not shown.
     sample_count: usize,
     samples: Vec<ShownSample>,
 }
@@ -282,7 +282,7 @@ mod tests {
         profiles
     }
 
-    /// With a single sample of the stack that `add` returns.
+    /// Replaces the samples by a single one with the stack that `add` returns.
     fn with_stack(
         mut profiles: Profiles,
         add: impl FnOnce(&mut Dictionary) -> StackIdx,

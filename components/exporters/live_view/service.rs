@@ -25,7 +25,7 @@ pub(super) struct Service {
 #[derive(Serialize)]
 struct Pipelines<'a> {
     pipelines: &'a [PipelineInfo],
-    /// By kind and ID, such as `exporter otlp_grpc/backend`.
+    /// Components by kind and ID, such as `exporter otlp_grpc/backend`.
     components: BTreeMap<String, ComponentState>,
     metrics: Vec<Series>,
 }

@@ -36,7 +36,7 @@ pub(super) fn at_port(host: &str, port: u16) -> String {
 }
 
 /// The endpoints of a fixed list.
-pub(super) fn of_hostnames(hostnames: &[String]) -> BTreeSet<String> {
+pub(super) fn from_hostnames(hostnames: &[String]) -> BTreeSet<String> {
     hostnames.iter().map(|it| with_port(it)).collect()
 }
 

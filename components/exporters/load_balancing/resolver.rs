@@ -160,7 +160,7 @@ impl Source {
             (_, Some(dns)) => Self::Dns(dns.clone()),
             (fixed, None) => {
                 let hostnames = fixed.as_ref().map(|it| &it.hostnames[..]);
-                Self::Static(endpoint::of_hostnames(hostnames.unwrap_or_default()))
+                Self::Static(endpoint::from_hostnames(hostnames.unwrap_or_default()))
             }
         }
     }

@@ -89,7 +89,7 @@ impl Exporter for OtlpHttp {
     async fn check(&self) -> Vec<Check> {
         let client = match self.create_client() {
             Ok(client) => client,
-            Err(error) => return vec![handshake::of_settings(&error)],
+            Err(error) => return vec![handshake::settings_check(&error)],
         };
         let empty = match self.config.encoding {
             HttpEncoding::Proto => handshake::empty_message(),
@@ -103,7 +103,10 @@ impl Exporter for OtlpHttp {
             timeout: Some(handshake::TIMEOUT),
         };
         let answer = client.send(call).await;
-        vec![handshake::of_http(&self.config.url().to_string(), answer)]
+        vec![handshake::http_check(
+            &self.config.url().to_string(),
+            answer,
+        )]
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

@@ -168,25 +168,25 @@ impl RecordingDirectory {
 
     /// Drops the oldest file that is not in use: removing an open file frees no space.
     pub fn drop_oldest(&mut self) -> io::Result<DropOutcome> {
-        let mut place = 0;
-        while let Some(oldest) = self.complete.get(place) {
+        let mut index = 0;
+        while let Some(oldest) = self.complete.get(index) {
             let path = &oldest.path;
             let file = match File::open(path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.complete.remove(place);
+                    self.complete.remove(index);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             if file.try_lock().is_err() {
-                place += 1;
+                index += 1;
                 continue;
             }
             let samples = oldest.undelivered(&file);
             ignore_not_found(fs::remove_file(path))?;
             tracing::warn!(path = %path.display(), samples, "Dropped the oldest file to make room.");
-            self.complete.remove(place);
+            self.complete.remove(index);
             return Ok(DropOutcome::File { samples });
         }
         Ok(match self.complete.is_empty() {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge,
-    IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
+    IntCounter, Refusal, RunError, Stability, StartError, Stop, path_check,
 };
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
@@ -132,7 +132,7 @@ impl Exporter for Padata {
 
     async fn check(&self) -> Vec<Check> {
         let recorder = self.recorder.lock().await;
-        place::of_directory(Path::new(&recorder.config.storage_path), true).await
+        path_check::of_directory(Path::new(&recorder.config.storage_path), true).await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

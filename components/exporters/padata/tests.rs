@@ -29,11 +29,11 @@ fn names_are_unique_whatever_the_clock() {
     // A progress file would mark the new file as delivered.
     check(&[".7-PID.padata.progress"], 7, 8);
     check(&["7-PID.padata.unfinished"], 7, 8);
-    let crowd: Vec<String> = (0..1500)
+    let files: Vec<String> = (0..1500)
         .map(|second| format!("{second}-PID.padata.zst"))
         .collect();
-    let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();
-    check(&crowd, 0, 1500);
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    check(&files, 0, 1500);
 }
 
 const NOTHING_COUNTED: DropOutcome = DropOutcome::File { samples: 0 };
@@ -137,7 +137,7 @@ fn recordings(directory: &Path) -> Vec<PathBuf> {
     paths.filter(is_recording).collect()
 }
 
-/// The rows of all recordings in a folder.
+/// The rows of all recordings in a directory.
 fn kept_samples(directory: &Path) -> u64 {
     let rows = |path: PathBuf| {
         let file = File::open(&path).unwrap();

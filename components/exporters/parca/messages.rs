@@ -27,7 +27,7 @@ pub enum Schema {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
     WithColumns,
-    /// Before Parca 0.27.
+    /// The schema of Parca before 0.27.
     WithoutColumns,
 }
 

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use http::HeaderMap;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
-    IntCounter, Refusal, RunError, Stability, StartError, Stop, place,
+    IntCounter, Refusal, RunError, Stability, StartError, Stop, path_check,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -148,7 +148,7 @@ impl Exporter for Parca {
     async fn check(&self) -> Vec<Check> {
         let client = match self.create_client() {
             Ok(client) => client,
-            Err(error) => return vec![handshake::of_settings(&error)],
+            Err(error) => return vec![handshake::settings_check(&error)],
         };
         let call = |path| async move {
             let call = GrpcCall {
@@ -165,10 +165,10 @@ impl Exporter for Parca {
             answer = call(WRITE_ARROW).await;
         }
         let endpoint = &self.config.client.endpoint;
-        let mut checks = vec![handshake::of_grpc(endpoint, answer, NO_PARCA)];
+        let mut checks = vec![handshake::grpc_check(endpoint, answer, NO_PARCA)];
         let state = &self.config.debuginfo.state_directory;
         if !state.is_empty() {
-            checks.extend(place::of_directory(Path::new(state), true).await);
+            checks.extend(path_check::of_directory(Path::new(state), true).await);
         }
         checks
     }

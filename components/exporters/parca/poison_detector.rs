@@ -79,9 +79,9 @@ impl PoisonDetector {
     /// Whether to drop the batch.
     fn connection_lost(&self, fingerprint: u64, is_alone: bool) -> bool {
         let mut suspects = self.suspects.lock();
-        let place = suspects.iter().position(|it| it.fingerprint == fingerprint);
-        let mut suspect = match place {
-            Some(place) => suspects.remove(place),
+        let index = suspects.iter().position(|it| it.fingerprint == fingerprint);
+        let mut suspect = match index {
+            Some(index) => suspects.remove(index),
             None => Suspect {
                 fingerprint,
                 lost: 0,

@@ -30,7 +30,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Check, ComponentStatus, DeferredSymbols, Delivered, Delivery,
-    Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop, place,
+    Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop, path_check,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -214,7 +214,7 @@ impl Exporter for PprofFile {
 
     async fn check(&self) -> Vec<Check> {
         let write_queue = self.write_queue.lock().await;
-        place::of_directory(write_queue.directory.path(), true).await
+        path_check::of_directory(write_queue.directory.path(), true).await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use profcol_component::{
     Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
-    RunError, Stability, StartError, Stop, files, place,
+    RunError, Stability, StartError, Stop, files, path_check,
 };
 use profcol_files::Format;
 use profcol_pprof::{Limits, sets};
@@ -135,16 +135,16 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn create_folder_of(path: &Path) -> std::io::Result<()> {
+fn create_directory_of(path: &Path) -> std::io::Result<()> {
     match path.parent() {
-        Some(folder) if !folder.exists() => files::create_directories(folder),
+        Some(directory) if !directory.exists() => files::create_directories(directory),
         _ => Ok(()),
     }
 }
 
 /// Fails if the file could not be written later, when the profile would be lost.
 fn try_to_write(path: &Path) -> std::io::Result<()> {
-    create_folder_of(path)?;
+    create_directory_of(path)?;
     let unfinished = unfinished(path);
     files::write(&unfinished, [])?;
     std::fs::remove_file(unfinished)
@@ -152,7 +152,7 @@ fn try_to_write(path: &Path) -> std::io::Result<()> {
 
 /// Replaces the file atomically.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    create_folder_of(path)?;
+    create_directory_of(path)?;
     let unfinished = unfinished(path);
     files::write(&unfinished, content)?;
     std::fs::rename(&unfinished, path).inspect_err(|_| {
@@ -183,7 +183,7 @@ impl Exporter for ProfileFile {
             return Vec::new();
         };
         match self.refuse_directory() {
-            Ok(()) => place::of_file(file, true).await,
+            Ok(()) => path_check::of_file(file, true).await,
             Err(error) => vec![
                 Check::new("path", error)
                     .fail("profcol does not start", "set `path` to the name of a file"),

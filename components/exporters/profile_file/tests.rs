@@ -18,8 +18,8 @@ async fn finish(exporter: Arc<dyn Exporter>) -> Result<(), RunError> {
     exporter.run(stop).await
 }
 
-fn path(folder: &TempDir, name: &str) -> String {
-    folder.path().join(name).display().to_string()
+fn path(directory: &TempDir, name: &str) -> String {
+    directory.path().join(name).display().to_string()
 }
 
 fn samples(file: &str) -> usize {
@@ -29,9 +29,9 @@ fn samples(file: &str) -> usize {
 
 #[tokio::test]
 async fn aggregates_all_batches_in_one_file() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["a.pb.gz", "a.folded", "a.otlp", "new/folder/a.otlp.json"] {
-        let file = path(&folder, name);
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a.pb.gz", "a.folded", "a.otlp", "new/directory/a.otlp.json"] {
+        let file = path(&directory, name);
         let (exporter, context) = exporter(&format!("path: {file}"));
         for _ in 0..3 {
             exporter.export(&batch(5)).await.unwrap();
@@ -54,8 +54,8 @@ async fn aggregates_all_batches_in_one_file() {
 
 #[tokio::test]
 async fn an_existing_file_is_kept_until_it_is_replaced() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = path(&folder, "a.folded");
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "a.folded");
     std::fs::write(&file, "old 1\n").unwrap();
     let (nothing, _) = exporter(&format!("path: {file}"));
     finish(nothing).await.unwrap();
@@ -64,13 +64,13 @@ async fn an_existing_file_is_kept_until_it_is_replaced() {
     exporter.export(&batch(2)).await.unwrap();
     finish(exporter).await.unwrap();
     assert_eq!(samples(&file), 2);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[tokio::test]
 async fn refuses_batches_beyond_the_memory_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = format!("path: {}\nmax_memory_mib: 1", path(&folder, "a.pb.gz"));
+    let directory = tempfile::tempdir().unwrap();
+    let config = format!("path: {}\nmax_memory_mib: 1", path(&directory, "a.pb.gz"));
     let (exporter, _) = exporter(&config);
     exporter.export(&batch(20_000)).await.unwrap();
     let refusal = exporter
@@ -89,10 +89,10 @@ async fn refuses_batches_beyond_the_memory_limit() {
 
 #[tokio::test]
 async fn a_write_error_has_its_reason() {
-    let folder = tempfile::tempdir().unwrap();
-    let (exporter, _) = exporter(&format!("path: {}", path(&folder, "a.svg")));
+    let directory = tempfile::tempdir().unwrap();
+    let (exporter, _) = exporter(&format!("path: {}", path(&directory, "a.svg")));
     exporter.export(&batch(2)).await.unwrap();
-    std::fs::create_dir(path(&folder, "a.svg")).unwrap();
+    std::fs::create_dir(path(&directory, "a.svg")).unwrap();
     assert!(
         exporter
             .start()
@@ -107,14 +107,14 @@ async fn a_write_error_has_its_reason() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_is_refused_at_the_start() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(path(&folder, "file"), b"").unwrap();
-    let (refused, _) = exporter(&format!("path: {}", path(&folder, "file/a.svg")));
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(path(&directory, "file"), b"").unwrap();
+    let (refused, _) = exporter(&format!("path: {}", path(&directory, "file/a.svg")));
     let error = refused.start().await.unwrap_err().to_string();
     assert!(error.contains("file/a.svg: Not a directory"), "{error}");
-    let (written, _) = exporter(&format!("path: {}", path(&folder, "new/a.svg")));
+    let (written, _) = exporter(&format!("path: {}", path(&directory, "new/a.svg")));
     written.start().await.unwrap();
-    let left = std::fs::read_dir(path(&folder, "new")).unwrap().count();
+    let left = std::fs::read_dir(path(&directory, "new")).unwrap().count();
     assert_eq!(left, 0);
 }
 

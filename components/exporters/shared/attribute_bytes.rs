@@ -2,7 +2,7 @@
 
 use profcol_profile::{Attributes, KeyValue, Value};
 
-/// Those of all attributes, whatever their order.
+/// The bytes of all attributes, whatever their order.
 pub(crate) fn of_all(attributes: &Attributes) -> Vec<u8> {
     let mut sorted: Vec<&KeyValue> = attributes.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));

@@ -27,7 +27,7 @@ pub(crate) fn empty_message() -> Message {
 }
 
 /// The check of a client that cannot be created.
-pub(crate) fn of_settings(error: &ErrorAt<ClientError>) -> Check {
+pub(crate) fn settings_check(error: &ErrorAt<ClientError>) -> Check {
     let fix = match error.error() {
         ClientError::Endpoint(_) | ClientError::Url(_) => "correct `endpoint`",
         ClientError::Tls(_) => "correct the settings of `tls`, or the file that the message names",
@@ -38,7 +38,7 @@ pub(crate) fn of_settings(error: &ErrorAt<ClientError>) -> Check {
 }
 
 /// The check of `endpoint` by its response to an empty call. `unknown` is the fix if it does not implement the call.
-pub(crate) fn of_grpc<T>(endpoint: &str, answer: Result<T, Status>, unknown: &str) -> Check {
+pub(crate) fn grpc_check<T>(endpoint: &str, answer: Result<T, Status>, unknown: &str) -> Check {
     let status = match answer {
         Ok(_) => {
             return Check::new(
@@ -75,7 +75,7 @@ pub(crate) fn of_grpc<T>(endpoint: &str, answer: Result<T, Status>, unknown: &st
 }
 
 /// The check of a server by its response to an empty request.
-pub(crate) fn of_http(url: &str, answer: Result<HttpReply, HttpError>) -> Check {
+pub(crate) fn http_check(url: &str, answer: Result<HttpReply, HttpError>) -> Check {
     let reply = match answer {
         Ok(reply) => reply,
         Err(error) => {
@@ -152,7 +152,7 @@ mod tests {
         ] {
             let answered = format!("{answer:?}");
             assert_eq!(
-                of_grpc("a:1", answer, "fix").severity(),
+                grpc_check("a:1", answer, "fix").severity(),
                 expected,
                 "{answered}"
             );
@@ -167,7 +167,7 @@ mod tests {
         ] {
             let answered = format!("{answer:?}");
             assert_eq!(
-                of_http("http://a", answer).severity(),
+                http_check("http://a", answer).severity(),
                 expected,
                 "{answered}"
             );
@@ -178,10 +178,10 @@ mod tests {
     fn the_hint_of_an_error_is_the_fix() {
         let refused =
             Status::new(Code::Unavailable, "refused; closed").with_hint(Hint::StartServer);
-        let check = of_grpc("a:1", Err::<(), _>(refused), "");
+        let check = grpc_check("a:1", Err::<(), _>(refused), "");
         assert_eq!(check.found, "a:1: refused; closed");
         assert_eq!(check.problem.unwrap().fix, Hint::StartServer.to_string());
-        let check = of_grpc("a:1", status(Code::Unavailable, "odd"), "");
+        let check = grpc_check("a:1", status(Code::Unavailable, "odd"), "");
         assert_eq!(check.found, "a:1: odd");
         assert!(!check.problem.unwrap().fix.is_empty());
     }

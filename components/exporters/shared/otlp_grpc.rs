@@ -48,7 +48,7 @@ impl Config for OtlpGrpcConfig {
 
 /// Sends to one destination.
 pub(crate) struct OtlpGrpcSender {
-    /// Of the configuration, for errors.
+    /// Path in the configuration, for error messages.
     path: String,
     config: OtlpGrpcConfig,
     auth: Option<Arc<dyn ClientAuth>>,
@@ -90,7 +90,7 @@ impl OtlpGrpcSender {
     pub(crate) async fn check(&self) -> Check {
         let client = match self.create_client() {
             Ok(client) => client,
-            Err(error) => return handshake::of_settings(&error),
+            Err(error) => return handshake::settings_check(&error),
         };
         let call = GrpcCall {
             path: GRPC_PATH,
@@ -99,7 +99,7 @@ impl OtlpGrpcSender {
             timeout: Some(handshake::TIMEOUT),
         };
         let answer = client.unary(call).await;
-        handshake::of_grpc(&self.config.client.endpoint, answer, NO_PROFILES)
+        handshake::grpc_check(&self.config.client.endpoint, answer, NO_PROFILES)
     }
 
     pub(crate) async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

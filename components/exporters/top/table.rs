@@ -100,7 +100,7 @@ fn show_functions(text: &mut String, tally: &SampleTypeTally, limit: usize) {
 
 fn show_processes(text: &mut String, tally: &SampleTypeTally, limit: usize) {
     let mut hottest: Vec<(&ProcessName, &Process)> = tally.processes.iter().collect();
-    hottest.sort_by(|a, b| (b.1.sample_weight, a.0).cmp(&(a.1.sample_weight, b.0)));
+    hottest.sort_by(|a, b| (b.1.value, a.0).cmp(&(a.1.value, b.0)));
     let _ = writeln!(text, "        total  process");
     for (ProcessName { name, of }, process) in hottest.into_iter().take(limit) {
         let name = match name.as_str() {
@@ -116,7 +116,7 @@ fn show_processes(text: &mut String, tally: &SampleTypeTally, limit: usize) {
             "" => String::new(),
             of => format!("  [{}]", cell(of)),
         };
-        let all = share(process.sample_weight, tally.total);
+        let all = share(process.value, tally.total);
         let _ = writeln!(text, "       {all:>5.1}%  {}{which}{of}", cell(name));
     }
 }

@@ -64,9 +64,9 @@ pub(super) struct Name {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Function {
     pub name: Name,
-    /// In the function itself.
+    /// The value in the function itself.
     pub self_value: u64,
-    /// In the function and its callees.
+    /// The value in the function and its callees.
     pub all: u64,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct ProcessName {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Process {
-    pub sample_weight: u64,
+    pub value: u64,
     pub pids: BTreeSet<i64>,
 }
 
@@ -121,11 +121,11 @@ impl Tally {
             let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
             let scopes = row.scopes.iter();
             for measured in scopes.flat_map(|scope| measured(scope, dictionary)) {
-                let Some(place) = self.place(&measured) else {
+                let Some(index) = self.type_index(&measured) else {
                     continue;
                 };
-                known.resize_with(known.len().max(place + 1), FrameCache::new);
-                let (Some(tally), Some(known)) = (self.types.get_mut(place), known.get_mut(place))
+                known.resize_with(known.len().max(index + 1), FrameCache::new);
+                let (Some(tally), Some(known)) = (self.types.get_mut(index), known.get_mut(index))
                 else {
                     continue;
                 };
@@ -149,7 +149,7 @@ impl Tally {
         self.types.iter().map(|it| it.samples).sum()
     }
 
-    fn place(&mut self, measured: &Measured<'_>) -> Option<usize> {
+    fn type_index(&mut self, measured: &Measured<'_>) -> Option<usize> {
         let (kind, unit) = (truncated(measured.name), truncated(measured.unit));
         let known = self
             .types
@@ -167,7 +167,7 @@ impl Tally {
     }
 }
 
-// === impl OfType ===
+// === impl SampleTypeTally ===
 
 impl SampleTypeTally {
     fn add(
@@ -209,7 +209,7 @@ impl SampleTypeTally {
         for &location in stack {
             let found = match known.entry(location) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => place.insert(self.frames_at(location, tables)),
+                Entry::Vacant(entry) => entry.insert(self.frames_at(location, tables)),
             };
             frames.extend_from_slice(found);
         }
@@ -360,7 +360,7 @@ impl SampleTypeTally {
         number
     }
 
-    fn add_process(&mut self, attributes: &Attributes, sample_weight: u64) {
+    fn add_process(&mut self, attributes: &Attributes, value: u64) {
         let mut name = ProcessName {
             name: first(
                 attributes,
@@ -378,7 +378,7 @@ impl SampleTypeTally {
             };
         }
         let process = self.processes.entry(name).or_default();
-        process.sample_weight = process.sample_weight.saturating_add(sample_weight);
+        process.value = process.value.saturating_add(value);
         let pid = find(attributes, "process.pid").and_then(Value::as_int);
         if process.pids.len() < MAX_PROCESSES {
             process.pids.extend(pid);
@@ -386,6 +386,7 @@ impl SampleTypeTally {
     }
 }
 
+/// Whether it is profcol, or a reader that it started.
 fn is_own_process(attributes: &Attributes) -> bool {
     let pid = |key| find(attributes, key).and_then(Value::as_int);
     let name = find(attributes, "process.executable.name").and_then(Value::as_str);

@@ -33,10 +33,12 @@ pub struct HtpasswdSettings {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ClientAuthSettings {
+    /// The user to log in as.
     pub username: String,
     /// A file with the username; reloaded when it changes. Overrides `username`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username_file: String,
+    /// The user's password.
     pub password: Secret,
     /// A file with the password; reloaded when it changes. Overrides `password`.
     #[serde(skip_serializing_if = "String::is_empty")]

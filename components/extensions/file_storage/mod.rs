@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Check, Extension, Factory, Handles, RunError, Stability, StartError,
-    Stop, place,
+    Stop, path_check,
 };
 use profcol_storage::Storage;
 
@@ -54,7 +54,8 @@ impl Extension for FileStorage {
 
     async fn check(&self) -> Vec<Check> {
         let options = self.storage.options();
-        let mut checks = place::of_directory(&options.directory, options.create_directory).await;
+        let mut checks =
+            path_check::of_directory(&options.directory, options.create_directory).await;
         checks.push(match self.storage.owner() {
             None => Check::new("lock", "no process uses the directory"),
             Some(pid) => Check::new("lock", format!("process {pid} uses the directory")).warn(

@@ -86,10 +86,10 @@ impl Pages {
 
     fn pipelines(&self) -> String {
         let components = self.board.snapshot();
-        let named = |kind: &str, ids: &[String], place: &str| {
+        let named = |kind: &str, ids: &[String], suffix: &str| {
             let of_id = |id: &String| {
                 // A connector is an exporter of some pipelines and a receiver of others.
-                let labels = [format!("{kind} {id}{place}"), format!("connector {id}")];
+                let labels = [format!("{kind} {id}{suffix}"), format!("connector {id}")];
                 match labels.iter().find_map(|label| components.get(label)) {
                     Some(status) if *status != Status::Ok => {
                         format!("{} ({})", markup(id), text_of(status))
@@ -102,11 +102,11 @@ impl Pages {
         };
         let service = self.current.get();
         let rows = service.pipelines.iter().map(|pipeline| {
-            let place = format!(" in pipeline {}", pipeline.id);
+            let suffix = format!(" in pipeline {}", pipeline.id);
             row(&[
                 cell(&pipeline.id),
                 named("receiver", &pipeline.receivers, ""),
-                named("processor", &pipeline.processors, &place),
+                named("processor", &pipeline.processors, &suffix),
                 named("exporter", &pipeline.exporters, ""),
             ])
         });

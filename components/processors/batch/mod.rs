@@ -3,15 +3,15 @@
 //! A batch held back has already been accepted, so it must not be lost. Merged batches wait in an outbox that
 //! only the processor's own task empties, so a sender that hangs up loses nothing. While the next consumer
 //! refuses, new batches are refused at once; while it is slow, senders wait. Live sources, which can do
-//! neither, have their own lane.
+//! neither, have their own queue.
 //!
 //! ```text
 //! process ──► accumulator ──(size or timeout: merge, split)──► outbox ──run──► next
 //! ```
 
 mod config;
-mod lane;
-mod repeats;
+mod resent_recordings;
+mod source_queue;
 #[cfg(test)]
 mod tests;
 
@@ -26,11 +26,11 @@ use profcol_component::{
 
 pub use self::config::BatchConfig;
 
-use self::lane::Lane;
+use self::source_queue::SourceQueue;
 
 pub struct BatchProcessor {
-    replayable: Lane,
-    live: Lane,
+    replayable: SourceQueue,
+    live: SourceQueue,
 }
 
 // === impl BatchProcessor ===
@@ -46,10 +46,10 @@ impl Factory for BatchProcessor {
         config: &BatchConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        let lane = |source| Lane::new(source, limits(config), context);
+        let queue = |source| SourceQueue::new(source, limits(config), context);
         Ok(Box::new(BatchProcessor {
-            replayable: lane(Source::Replayable),
-            live: lane(Source::Live),
+            replayable: queue(Source::Replayable),
+            live: queue(Source::Live),
         }))
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::lane::OUTBOX_LIMIT;
+use super::source_queue::OUTBOX_LIMIT;
 use super::*;
 
 /// A running processor in front of a sink.

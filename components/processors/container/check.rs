@@ -13,9 +13,9 @@ const NAME: &str = "container_runtime";
 const NAMELESS: &str = "its containers have only IDs: no names, images or labels";
 
 /// Lists the containers of each runtime whose socket exists.
-pub(super) async fn of_sockets(sockets: &[Socket], labels: &LabelFilter) -> Vec<Check> {
+pub(super) async fn socket_checks(sockets: &[Socket], labels: &LabelFilter) -> Vec<Check> {
     let there = sockets.iter().filter(|it| Path::new(&it.path).exists());
-    let checks = there.map(async |socket| of_answer(&socket.path, socket.list(labels).await));
+    let checks = there.map(async |socket| socket_check(&socket.path, socket.list(labels).await));
     let checks = join_all(checks).await;
     if !checks.is_empty() || sockets.is_empty() {
         return checks;
@@ -29,7 +29,7 @@ pub(super) async fn of_sockets(sockets: &[Socket], labels: &LabelFilter) -> Vec<
     vec![Check::new(NAME, found)]
 }
 
-fn of_answer(path: &str, answer: Result<HashMap<Key, Arc<Attributes>>, RuntimeError>) -> Check {
+fn socket_check(path: &str, answer: Result<HashMap<Key, Arc<Attributes>>, RuntimeError>) -> Check {
     match answer {
         Ok(containers) => {
             let found = format!("{path} answers and lists {} containers", containers.len());
@@ -66,13 +66,13 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
         let missing = root.path().join("none.sock");
         let labels = LabelFilter::new(&[]);
-        let checks = of_sockets(&[socket(&dead), socket(&missing)], &labels).await;
+        let checks = socket_checks(&[socket(&dead), socket(&missing)], &labels).await;
         let severities: Vec<_> = checks.iter().map(Check::severity).collect();
         assert_eq!(severities, [Some(Severity::Warning)], "{checks:?}");
         assert!(checks[0].found.contains("docker.sock"), "{checks:?}");
-        let checks = of_sockets(&[socket(&missing)], &labels).await;
+        let checks = socket_checks(&[socket(&missing)], &labels).await;
         assert_eq!(checks.len(), 1);
         assert_eq!(checks[0].severity(), None, "{checks:?}");
-        assert_eq!(of_sockets(&[], &labels).await, []);
+        assert_eq!(socket_checks(&[], &labels).await, []);
     }
 }

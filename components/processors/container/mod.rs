@@ -97,7 +97,7 @@ impl ContainerProcessor {
 #[async_trait]
 impl Processor for ContainerProcessor {
     async fn check(&self) -> Vec<Check> {
-        check::of_sockets(&self.sockets, &self.labels).await
+        check::socket_checks(&self.sockets, &self.labels).await
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {

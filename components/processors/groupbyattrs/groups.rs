@@ -63,19 +63,19 @@ impl<'a> Groups<'a> {
     fn parts(&mut self, profile: &Arc<Profile>) -> Vec<(Moves, Arc<Profile>)> {
         let of_profile = self.split(&profile.attributes).clone();
         let mut groups: Vec<(Moves, Samples)> = Vec::new();
-        let mut places: HashMap<Moves, usize> = HashMap::new();
+        let mut indices: HashMap<Moves, usize> = HashMap::new();
         for mut sample in profile.samples.iter() {
             let split = self.split(sample.attributes);
             sample.attributes = &split.stays;
-            let place = match places.get(&split.moves) {
-                Some(&place) => place,
+            let index = match indices.get(&split.moves) {
+                Some(&index) => index,
                 None => {
-                    places.insert(split.moves.clone(), groups.len());
+                    indices.insert(split.moves.clone(), groups.len());
                     groups.push((split.moves.clone(), Samples::default()));
                     groups.len() - 1
                 }
             };
-            if let Some((_, samples)) = groups.get_mut(place) {
+            if let Some((_, samples)) = groups.get_mut(index) {
                 samples.push(sample);
             }
         }

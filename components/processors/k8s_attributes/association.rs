@@ -158,7 +158,7 @@ impl Rule {
 }
 
 impl Associations {
-    /// Without rules, the defaults.
+    /// Uses the default rules if `rules` is empty.
     pub fn new(mut rules: Vec<Rule>) -> Self {
         if rules.is_empty() {
             let sources = Source::default_sources().into_iter();

@@ -71,7 +71,7 @@ pub enum Origin {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct KubeletConfig {
-    /// Its URL, such as `https://${env:K8S_NODE_NAME}:10250`.
+    /// The URL of the kubelet, such as `https://${env:K8S_NODE_NAME}:10250`.
     #[serde(skip_serializing_if = "Url::is_empty")]
     pub endpoint: Url,
     /// Skip the verification of its certificate, which many kubelets sign themselves.

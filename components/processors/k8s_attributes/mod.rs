@@ -33,7 +33,7 @@ use profcol_component::{
     RunError, Stability, StartError, Stop,
 };
 use profcol_config::Duration;
-use profcol_kubernetes::{Consequence, Counters, Follower, Health, Query, Server, of_rights};
+use profcol_kubernetes::{CheckImpact, Counters, Follower, Health, Query, Server, check_rights};
 use profcol_profile::Resource;
 use regex::Regex;
 use tokio::sync::Notify;
@@ -46,7 +46,7 @@ use self::records::Kind;
 use self::rules::Rules;
 use crate::shared::lookup_waiter::LookupWaiter;
 
-const CONSEQUENCE: Consequence = Consequence {
+const IMPACT: CheckImpact = CheckImpact {
     lost: "profiles have no names of pods, containers and workloads",
     late: "names are added later",
 };
@@ -57,7 +57,7 @@ pub struct K8sAttributes {
     server: Arc<Server>,
     health: Arc<Health>,
     directory: Directory,
-    /// For batches that wait.
+    /// Present if batches wait for pods that are not known yet.
     waiter: Option<LookupWaiter>,
     /// Notifies the follower that a pod was not found.
     questions: Notify,
@@ -284,7 +284,7 @@ impl Processor for K8sAttributes {
         let kinds = Kind::ALL.into_iter();
         let needed = kinds.filter(|kind| self.directory.rules().needs(*kind));
         let queries = needed.map(|kind| self.query(kind, &node)).collect();
-        of_rights(&self.server, queries, CONSEQUENCE).await
+        check_rights(&self.server, queries, IMPACT).await
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {

@@ -113,7 +113,7 @@ impl Pod {
         first.into_iter().chain(several)
     }
 
-    /// Its containers have ended; its address may have been reused.
+    /// Whether its containers have ended; its address may have been reused.
     pub fn has_ended(&self) -> bool {
         matches!(&*self.status.phase, "Succeeded" | "Failed")
     }

@@ -35,7 +35,7 @@ pub(super) struct PodRecord {
 pub(super) struct ContainerRecord {
     pub name: Arc<str>,
     pub is_init: bool,
-    /// As written in the pod.
+    /// The image as written in the pod.
     pub image: Option<Arc<str>>,
     pub image_name: Option<Arc<str>>,
     pub image_tag: Option<Arc<str>>,
@@ -90,7 +90,7 @@ impl Kind {
         Self::Job,
     ];
 
-    /// From the kind in an owner reference.
+    /// Parses the kind of an owner reference.
     pub fn of_owner(kind: &str) -> Option<Self> {
         match kind {
             "ReplicaSet" => Some(Self::ReplicaSet),
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// As the API names it.
+    /// The resource of this kind in the API.
     pub fn resource(self) -> Resource {
         let (group, plural) = match self {
             Self::Pod => ("", "pods"),

@@ -29,7 +29,7 @@ pub(super) fn name_at_last(pod: &Pod, controller: Option<&Controller>) -> Arc<st
     }
 }
 
-/// From the image; an image without tag and digest has no known version.
+/// The version by the image; an image without tag and digest has none.
 pub(super) fn version_by_image(image: &Image) -> Option<String> {
     match (image.tag, image.digest) {
         (Some(tag), Some(digest)) => Some(format!("{tag}@{digest}")),

@@ -33,12 +33,12 @@ pub struct ProcessProcessor {
 }
 
 /// The process of a resource, and the cache entry for it.
-struct Subject {
+struct ResourceProcess {
     process: LocalProcess,
     cached: Option<Arc<CachedProcess>>,
 }
 
-impl Subject {
+impl ResourceProcess {
     fn unknown(&self) -> Option<LocalProcess> {
         self.cached.is_none().then(|| self.process.clone())
     }
@@ -92,10 +92,10 @@ impl ProcessProcessor {
     }
 
     /// `None` if the resource is not a process of this host.
-    fn subject(&self, attributes: &Attributes) -> Option<Subject> {
+    fn resource_process(&self, attributes: &Attributes) -> Option<ResourceProcess> {
         let host = self.processes.host()?;
         let process = LocalProcess::of(attributes, host, self.config.assume_local)?;
-        Some(Subject {
+        Some(ResourceProcess {
             cached: self.processes.find(&process),
             process,
         })
@@ -121,8 +121,12 @@ impl ProcessProcessor {
         }
     }
 
-    fn fill(&self, attributes: &mut Attributes, subject: Option<Subject>) -> Edited {
-        let Some(Subject { process, cached }) = subject else {
+    fn fill(
+        &self,
+        attributes: &mut Attributes,
+        resource_process: Option<ResourceProcess>,
+    ) -> Edited {
+        let Some(ResourceProcess { process, cached }) = resource_process else {
             return Edited::cacheable(false);
         };
         let Some(cached) = cached.or_else(|| self.processes.find(&process)) else {
@@ -149,19 +153,24 @@ impl Processor for ProcessProcessor {
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let lookup = self.resource_cache.lookup(&batch.profiles, 0);
-        let subjects = lookup.misses().map(|it| self.subject(&it.attributes));
-        let subjects: Vec<Option<Subject>> = subjects.collect();
-        let unknown: HashSet<LocalProcess> = subjects
+        let resource_processes = lookup
+            .misses()
+            .map(|it| self.resource_process(&it.attributes));
+        let resource_processes: Vec<Option<ResourceProcess>> = resource_processes.collect();
+        let unknown: HashSet<LocalProcess> = resource_processes
             .iter()
             .flatten()
-            .filter_map(Subject::unknown)
+            .filter_map(ResourceProcess::unknown)
             .collect();
         if !unknown.is_empty() {
             self.read(unknown).await;
         }
-        let mut subjects = subjects.into_iter();
+        let mut resource_processes = resource_processes.into_iter();
         lookup.apply(&mut batch.profiles, |resource| {
-            self.fill(&mut resource.attributes, subjects.next().flatten())
+            self.fill(
+                &mut resource.attributes,
+                resource_processes.next().flatten(),
+            )
         });
         next.consume(batch).await
     }

@@ -17,7 +17,7 @@ pub(super) struct DecisionCache {
 
 #[derive(Clone)]
 pub(super) enum CachedDecision {
-    /// With the changed resource, or `None` if it does not change.
+    /// The changed resource, or `None` if it does not change.
     Keep(Option<SharedResource>),
     Drop {
         /// The position of the rule.

@@ -29,7 +29,7 @@ pub struct RelabelProcessor {
     /// Set at startup: rules may come from a file.
     rules: OnceLock<Arc<[Rule]>>,
     memory: DecisionCache,
-    /// If a rule may drop.
+    /// Present if a rule may drop.
     drop_reporter: Option<DropReporter>,
     dropped_samples: IntCounter,
     applied: IntCounter,
@@ -112,7 +112,7 @@ impl RelabelProcessor {
 }
 
 impl RelabelProcessor {
-    /// For rules that also look at samples. Resources that are dropped regardless of samples are dropped whole.
+    /// Applies rules that also look at samples. Resources that are dropped regardless of samples are dropped whole.
     async fn process_samples(&self, batch: Batch, next: &dyn Consumer) -> Answer {
         let model = batch.profiles.model();
         let mut filter =

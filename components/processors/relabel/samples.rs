@@ -104,7 +104,7 @@ impl<'a, F: FnMut(&Attributes) -> CachedDecision> SampleRelabeler<'a, F> {
         for mut sample in profile.samples.iter() {
             let fate = match decisions.entry(sample.attributes.to_vec()) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => place.insert(decide(self, sample.attributes)),
+                Entry::Vacant(entry) => entry.insert(decide(self, sample.attributes)),
             };
             let Some((number, list)) = fate else {
                 self.dropped_samples += 1;

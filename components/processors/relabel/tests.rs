@@ -112,8 +112,8 @@ async fn unchanged_batches_keep_their_bytes() {
 
 #[tokio::test]
 async fn reads_parca_agents_config_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("parca.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("parca.yaml");
     let check = async |file: &str, expected: &[&str]| {
         std::fs::write(&path, file).unwrap();
         let options = format!("parca_config_file: {}", path.display());

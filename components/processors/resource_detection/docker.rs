@@ -70,7 +70,7 @@ pub(super) async fn detect(
     let is_of_container = |name: &str| name.starts_with("container.");
     if let Some(id) = own.filter(|_| switches.has(ATTRIBUTES, is_of_container)) {
         let container: Container = get(&service, &format!("/containers/{id}/json")).await?;
-        let image = Image::of(&container.config.image);
+        let image = Image::parse(&container.config.image);
         found.extend(attributes([
             ("container.name", container.name.trim_start_matches('/')),
             ("container.image.name", image.name),

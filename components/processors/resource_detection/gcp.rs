@@ -66,7 +66,7 @@ pub(super) async fn detect(
     let kind = get("instance/machine-type").await?;
     let cluster = get("instance/attributes/cluster-name").await?;
     let creator = get("instance/attributes/created-by").await?;
-    let manager = Manager::of(&creator);
+    let manager = Manager::parse(&creator);
     let platform = match cluster.is_empty() {
         true => "gcp_compute_engine",
         false => "gcp_kubernetes_engine",
@@ -100,12 +100,12 @@ struct Manager<'a> {
 }
 
 impl<'a> Manager<'a> {
-    fn of(creator: &'a str) -> Self {
+    fn parse(creator: &'a str) -> Self {
         let parts: Vec<&str> = creator.split('/').collect();
-        let &[_, _, place, value, "instanceGroupManagers", name] = &parts[..] else {
+        let &[_, _, scope, value, "instanceGroupManagers", name] = &parts[..] else {
             return Self::default();
         };
-        let (region, zone) = match place {
+        let (region, zone) = match scope {
             "regions" => (value, ""),
             _ => ("", value),
         };

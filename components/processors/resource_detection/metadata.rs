@@ -64,7 +64,7 @@ impl Service {
     }
 }
 
-/// Without empty values.
+/// Builds attributes from the pairs whose value is not empty.
 pub(super) fn attributes<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Attributes {
     let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
     pairs

@@ -42,7 +42,7 @@ const RETRIES: u32 = 8;
 
 pub struct ResourceDetectionProcessor {
     config: ResourceDetectionConfig,
-    places: Places,
+    endpoints: Endpoints,
     found: Mutex<DetectedAttributes>,
     resource_cache: ResourceCache,
     detected: IntCounter,
@@ -50,7 +50,7 @@ pub struct ResourceDetectionProcessor {
 }
 
 /// The endpoints of Docker and the clouds' metadata services.
-struct Places {
+struct Endpoints {
     docker: String,
     ec2: String,
     gcp: String,
@@ -77,17 +77,21 @@ impl Factory for ResourceDetectionProcessor {
         config: &ResourceDetectionConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        Ok(Box::new(Self::new(config, Places::of_this_host(), context)))
+        Ok(Box::new(Self::new(
+            config,
+            Endpoints::of_this_host(),
+            context,
+        )))
     }
 }
 
 impl ResourceDetectionProcessor {
-    fn new(config: &ResourceDetectionConfig, places: Places, context: &BuildContext) -> Self {
+    fn new(config: &ResourceDetectionConfig, endpoints: Endpoints, context: &BuildContext) -> Self {
         let id = context.id.to_string();
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
         Self {
             config: config.clone(),
-            places,
+            endpoints,
             found: Mutex::new(DetectedAttributes {
                 by_detector: vec![None; config.detectors.len()],
                 ..DetectedAttributes::default()
@@ -159,14 +163,14 @@ impl ResourceDetectionProcessor {
                 Ok(found)
             }
             Detector::Docker => {
-                let own = own_container::Own::find().map(|own| own.id);
+                let own = own_container::OwnContainer::find().map(|own| own.id);
                 let switches = &config.docker.resource_attributes;
-                docker::detect(switches, &self.places.docker, own.as_deref()).await
+                docker::detect(switches, &self.endpoints.docker, own.as_deref()).await
             }
             Detector::Container => Ok(own_container::detect(&config.container.resource_attributes)),
-            Detector::Ec2 => ec2::detect(&config.ec2, &self.places.ec2).await,
-            Detector::Gcp => gcp::detect(&config.gcp, &self.places.gcp).await,
-            Detector::Azure => azure::detect(&config.azure, &self.places.azure).await,
+            Detector::Ec2 => ec2::detect(&config.ec2, &self.endpoints.ec2).await,
+            Detector::Gcp => gcp::detect(&config.gcp, &self.endpoints.gcp).await,
+            Detector::Azure => azure::detect(&config.azure, &self.endpoints.azure).await,
         }
     }
 
@@ -242,9 +246,9 @@ impl Processor for ResourceDetectionProcessor {
     }
 }
 
-// === impl Places ===
+// === impl Endpoints ===
 
-impl Places {
+impl Endpoints {
     fn of_this_host() -> Self {
         Self {
             docker: docker::endpoint(),

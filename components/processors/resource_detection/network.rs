@@ -21,11 +21,11 @@ impl Network {
     pub fn read() -> Self {
         let known = if_addrs::get_if_addrs().unwrap_or_default();
         let known = known.into_iter().map(|it| (it.ip(), it.name));
-        Self::of(Path::new("/sys/class/net"), known.collect())
+        Self::read_in(Path::new("/sys/class/net"), known.collect())
     }
 
-    pub(super) fn of(folder: &Path, known: Vec<(IpAddr, String)>) -> Self {
-        let entries = fs::read_dir(folder).into_iter().flatten();
+    pub(super) fn read_in(directory: &Path, known: Vec<(IpAddr, String)>) -> Self {
+        let entries = fs::read_dir(directory).into_iter().flatten();
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let interfaces = paths.filter_map(|path| Interface::read(&path));
         let mut interfaces: Vec<Interface> = interfaces.filter(Interface::leads_out).collect();
@@ -70,14 +70,14 @@ struct Interface {
 }
 
 impl Interface {
-    fn read(folder: &Path) -> Option<Self> {
+    fn read(directory: &Path) -> Option<Self> {
         let line = |name: &str| {
-            let text = fs::read_to_string(folder.join(name)).ok()?;
+            let text = fs::read_to_string(directory.join(name)).ok()?;
             Some(text.trim().to_owned()).filter(|text| !text.is_empty())
         };
         let flags = line("flags")?;
         Some(Self {
-            name: folder.file_name()?.to_str()?.to_owned(),
+            name: directory.file_name()?.to_str()?.to_owned(),
             number: line("ifindex")?.parse().ok()?,
             flags: u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok()?,
             mac: line("address"),

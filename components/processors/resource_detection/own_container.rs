@@ -10,11 +10,11 @@ use super::switches::{AttributeDefaults, Switches};
 pub(super) const ATTRIBUTES: AttributeDefaults =
     &[("container.id", true), ("container.runtime.name", true)];
 
-/// Files that runtimes mount into a container from a folder per container.
+/// Files that runtimes mount into a container from a directory per container.
 const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct OwnContainer {
     pub id: String,
     pub runtime: Option<&'static str>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Own {
 /// Empty outside of a container.
 pub(super) fn detect(switches: &Switches) -> Attributes {
     let mut attributes = Attributes::new();
-    if let Some(own) = Own::find() {
+    if let Some(own) = OwnContainer::find() {
         attributes.push(KeyValue::new("container.id", own.id.as_str()));
         let runtime = own
             .runtime
@@ -33,16 +33,16 @@ pub(super) fn detect(switches: &Switches) -> Attributes {
     attributes
 }
 
-impl Own {
+impl OwnContainer {
     pub fn find() -> Option<Self> {
         let read = |name| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
         let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        Self::of(&read("cgroup"), &read("mountinfo"), is_pod)
+        Self::parse(&read("cgroup"), &read("mountinfo"), is_pod)
     }
 
     /// In a cgroup namespace the path is hidden; then the mounts have the ID. In a pod they do not: there they
     /// belong to the pod's first container.
-    pub(super) fn of(cgroup: &str, mounts: &str, is_pod: bool) -> Option<Self> {
+    pub(super) fn parse(cgroup: &str, mounts: &str, is_pod: bool) -> Option<Self> {
         let found = cgroup_in(cgroup).and_then(container);
         if let Some(found) = found {
             return Some(Self {
@@ -59,8 +59,8 @@ impl Own {
     /// `/var/lib/docker/containers/<id>/hostname`, Podman's `…/overlay-containers/<id>/userdata/hostname`.
     fn by_mount(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
-        let (source, place) = (fields.nth(3)?, fields.next()?);
-        if !MOUNTED.contains(&place) {
+        let (source, mount_point) = (fields.nth(3)?, fields.next()?);
+        if !MOUNTED.contains(&mount_point) {
             return None;
         }
         let names: Vec<&str> = source.split('/').collect();

@@ -17,6 +17,7 @@ pub struct Switches(BTreeMap<String, Switch>);
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Switch {
+    /// Whether to add this attribute.
     pub enabled: bool,
 }
 

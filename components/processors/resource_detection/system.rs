@@ -187,9 +187,9 @@ pub(super) fn processor(cpuinfo: &str) -> Vec<(&'static str, String)> {
 /// The size of a processor's L2 cache.
 pub(super) fn second_cache(caches: &Path) -> Option<i64> {
     let entries = fs::read_dir(caches).ok()?;
-    let mut folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let line = |folder: &Path, name| read(folder.join(name).to_str()?);
-    let second = folders.find(|folder| line(folder, "level").as_deref() == Some("2"))?;
+    let mut directories = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let line = |directory: &Path, name| read(directory.join(name).to_str()?);
+    let second = directories.find(|directory| line(directory, "level").as_deref() == Some("2"))?;
     // The kernel always prints kibibytes.
     let size: i64 = line(&second, "size")?.strip_suffix('K')?.parse().ok()?;
     size.checked_mul(1024)

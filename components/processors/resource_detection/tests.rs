@@ -62,7 +62,7 @@ struct Service {
 }
 
 async fn processor(options: &str, endpoint: &str) -> ResourceDetectionProcessor {
-    let places = Places {
+    let endpoints = Endpoints {
         docker: endpoint.to_owned(),
         ec2: endpoint.to_owned(),
         gcp: endpoint.to_owned(),
@@ -70,7 +70,7 @@ async fn processor(options: &str, endpoint: &str) -> ResourceDetectionProcessor 
     };
     let options = load(options).unwrap();
     let processor =
-        ResourceDetectionProcessor::new(&options, places, &context("resource_detection"));
+        ResourceDetectionProcessor::new(&options, endpoints, &context("resource_detection"));
     processor.start().await.unwrap();
     processor
 }
@@ -293,7 +293,7 @@ fn finds_its_own_container_by_cgroup_or_mounts() {
         ("", "", false, None),
     ] {
         let (cgroup, mounts) = (cgroup.replace("ID", &id), mounts.replace("ID", &id));
-        let found = own_container::Own::of(&cgroup, &mounts, is_pod);
+        let found = own_container::OwnContainer::parse(&cgroup, &mounts, is_pod);
         let found = found.map(|own| {
             assert_eq!(own.id, id);
             own.runtime
@@ -304,12 +304,12 @@ fn finds_its_own_container_by_cgroup_or_mounts() {
 
 #[test]
 fn reports_interfaces_that_are_up() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let interface = |name: &str, files: &[(&str, &str)]| {
-        let folder = folder.path().join(name);
-        std::fs::create_dir(&folder).unwrap();
+        let directory = directory.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
         for (file, text) in files {
-            std::fs::write(folder.join(file), format!("{text}\n")).unwrap();
+            std::fs::write(directory.join(file), format!("{text}\n")).unwrap();
         }
     };
     let up = ("flags", "0x1003");
@@ -337,7 +337,7 @@ fn reports_interfaces_that_are_up() {
         ("fe80::1", "eth0"),
     ];
     let own = own.map(|(address, name)| (address.parse().unwrap(), name.to_owned()));
-    let found = network::Network::of(folder.path(), own.to_vec());
+    let found = network::Network::read_in(directory.path(), own.to_vec());
     expect(
         &found.attributes(),
         &[
@@ -346,21 +346,21 @@ fn reports_interfaces_that_are_up() {
             ("host.interface", "eth0 wg0"),
         ],
     );
-    let nothing = network::Network::of(&folder.path().join("absent"), own.to_vec());
+    let nothing = network::Network::read_in(&directory.path().join("absent"), own.to_vec());
     assert_eq!(nothing.attributes(), []);
 }
 
 #[test]
 fn l2_cache_size_is_in_bytes() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (name, level, size) in [("index0", "1", "32K"), ("index2", "2", "1024K")] {
-        let folder = folder.path().join(name);
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::write(folder.join("level"), level).unwrap();
-        std::fs::write(folder.join("size"), size).unwrap();
+        let directory = directory.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("level"), level).unwrap();
+        std::fs::write(directory.join("size"), size).unwrap();
     }
-    assert_eq!(system::second_cache(folder.path()), Some(1 << 20));
-    assert_eq!(system::second_cache(&folder.path().join("index0")), None);
+    assert_eq!(system::second_cache(directory.path()), Some(1 << 20));
+    assert_eq!(system::second_cache(&directory.path().join("index0")), None);
 }
 
 #[tokio::test]

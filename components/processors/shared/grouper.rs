@@ -12,7 +12,7 @@ type ScopeKey = (usize, Option<Arc<Scope>>, Arc<str>);
 #[derive(Default)]
 pub(crate) struct Grouper {
     pub resources: Vec<ResourceProfiles>,
-    places: HashMap<ResourceKey, usize>,
+    indices: HashMap<ResourceKey, usize>,
     scopes: HashMap<ScopeKey, usize>,
 }
 
@@ -26,28 +26,28 @@ impl Grouper {
     ) {
         let next = self.resources.len();
         let key = (resource.clone(), Arc::clone(&row.schema_url));
-        let place = *self.places.entry(key).or_insert(next);
-        if place == next {
+        let index = *self.indices.entry(key).or_insert(next);
+        if index == next {
             self.resources.push(ResourceProfiles {
                 resource,
                 scopes: Vec::new(),
                 schema_url: Arc::clone(&row.schema_url),
             });
         }
-        let (Some(scope), Some(group)) = (scope, self.resources.get_mut(place)) else {
+        let (Some(scope), Some(group)) = (scope, self.resources.get_mut(index)) else {
             return;
         };
         let next = group.scopes.len();
-        let key = (place, scope.scope.clone(), Arc::clone(&scope.schema_url));
-        let place = *self.scopes.entry(key).or_insert(next);
-        if place == next {
+        let key = (index, scope.scope.clone(), Arc::clone(&scope.schema_url));
+        let index = *self.scopes.entry(key).or_insert(next);
+        if index == next {
             group.scopes.push(ScopeProfiles {
                 scope: scope.scope.clone(),
                 profiles: Vec::new(),
                 schema_url: Arc::clone(&scope.schema_url),
             });
         }
-        if let Some(group) = group.scopes.get_mut(place) {
+        if let Some(group) = group.scopes.get_mut(index) {
             group.profiles.extend(profile);
         }
     }

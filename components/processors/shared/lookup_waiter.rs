@@ -72,7 +72,7 @@ impl LookupWaiter {
         if until <= Instant::now() {
             return;
         }
-        let Ok(_place) = self.permits.try_acquire() else {
+        let Ok(_permit) = self.permits.try_acquire() else {
             self.not_waited.inc();
             return;
         };

@@ -35,7 +35,7 @@ impl Consumer for Keep {
     }
 }
 
-/// A processor that runs beside the test, as in the engine, until it is stopped or dropped.
+/// A processor that runs concurrently with the test, as in the engine, until it is stopped or dropped.
 pub(crate) struct Running<P: ?Sized> {
     pub processor: Arc<P>,
     stop: Stop,

@@ -1,7 +1,7 @@
-//! The queue of places for the workers, hottest first.
+//! The queue of addresses for the workers, hottest first.
 //!
-//! On a busy host a worker gets little CPU time, so it resolves the places with the most samples first. A request
-//! stays until it is answered; further batches that request the same place add to its weight.
+//! On a busy host a worker gets little CPU time, so it resolves the addresses with the most samples first. A request
+//! stays until it is answered; further batches that request the same address add to its weight.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 
 use super::unresolved::Module;
 
-/// Number of places taken at once, of one executable.
+/// Number of addresses taken at once, of one executable.
 const CHUNK: usize = 64;
 
-/// Approximate size of a place.
+/// Approximate size of an address.
 pub(super) const PLACE_BYTES: usize = 80;
 
 pub(super) struct Backlog {
@@ -30,15 +30,15 @@ pub(super) struct Backlog {
 #[derive(Default)]
 struct State {
     modules: HashMap<Arc<str>, Waiting>,
-    places: usize,
+    addresses: usize,
     is_closed: bool,
 }
 
-/// An executable with pending places.
+/// An executable with pending addresses.
 struct Waiting {
     module: Module,
-    places: HashMap<CodeAddress, PendingAddress>,
-    /// The sum over its places.
+    addresses: HashMap<CodeAddress, PendingAddress>,
+    /// The sum over its addresses.
     weight: u64,
     /// CPU time that it has used of its worker so far.
     spent: Duration,
@@ -51,11 +51,11 @@ struct PendingAddress {
     waits: Vec<Weak<Wait>>,
 }
 
-/// Places of one executable, sorted by address.
+/// Addresses of one executable, sorted by address.
 #[derive(Debug)]
 pub(super) struct Job {
     pub module: Module,
-    pub places: Vec<CodeAddress>,
+    pub addresses: Vec<CodeAddress>,
 }
 
 /// The number of answers that a batch still waits for.
@@ -77,11 +77,11 @@ impl Backlog {
         }
     }
 
-    /// Requests places, each with its weight. Requests beyond the limit are dropped.
+    /// Requests addresses, each with its weight. Requests beyond the limit are dropped.
     pub fn ask(
         &self,
         module: &Module,
-        places: impl Iterator<Item = (CodeAddress, u64)>,
+        addresses: impl Iterator<Item = (CodeAddress, u64)>,
         wait: Option<&Arc<Wait>>,
     ) {
         let mut state = self.state.lock();
@@ -90,7 +90,7 @@ impl Backlog {
         }
         let State {
             modules,
-            places: total,
+            addresses: total,
             ..
         } = &mut *state;
         let build_id = &module.build_id;
@@ -99,14 +99,14 @@ impl Backlog {
             .or_insert_with(|| Waiting::new(worker_of(build_id, self.workers), module));
         // The previous processes may have exited.
         waiting.module = module.clone();
-        for (place, weight) in places {
-            if !waiting.places.contains_key(&place) {
+        for (address, weight) in addresses {
+            if !waiting.addresses.contains_key(&address) {
                 if *total >= self.max_places {
                     continue;
                 }
                 *total += 1;
             }
-            let pending = waiting.places.entry(place).or_default();
+            let pending = waiting.addresses.entry(address).or_default();
             pending.weight = pending.weight.saturating_add(weight);
             waiting.weight = waiting.weight.saturating_add(weight);
             if let Some(wait) = wait {
@@ -115,13 +115,13 @@ impl Backlog {
                 pending.waits.push(Arc::downgrade(wait));
             }
         }
-        if waiting.places.is_empty() {
+        if waiting.addresses.is_empty() {
             modules.remove(build_id);
         }
         self.changed.notify_all();
     }
 
-    /// Takes the hottest places of the next executable; blocks until there are some. `None` once closed.
+    /// Takes the hottest addresses of the next executable; blocks until there are some. `None` once closed.
     pub fn take(&self, worker: usize) -> Option<Job> {
         let mut state = self.state.lock();
         loop {
@@ -136,21 +136,21 @@ impl Backlog {
         }
     }
 
-    /// Batches that wait for the place find the answer in `Names`.
+    /// Batches that wait for the address find the answer in `Names`.
     pub fn answered(&self, code: &ExecutableAddress) {
         let mut state = self.state.lock();
         let State {
-            modules, places, ..
+            modules, addresses, ..
         } = &mut *state;
         let Some(waiting) = modules.get_mut(&code.build_id) else {
             return;
         };
-        let Some(pending) = waiting.places.remove(&code.place) else {
+        let Some(pending) = waiting.addresses.remove(&code.address) else {
             return;
         };
-        *places -= 1;
+        *addresses -= 1;
         waiting.weight = waiting.weight.saturating_sub(pending.weight);
-        if waiting.places.is_empty() {
+        if waiting.addresses.is_empty() {
             modules.remove(&code.build_id);
         }
         drop(state);
@@ -169,11 +169,11 @@ impl Backlog {
     pub fn contains(&self, code: &ExecutableAddress) -> bool {
         let state = self.state.lock();
         let waiting = state.modules.get(&code.build_id);
-        waiting.is_some_and(|waiting| waiting.places.contains_key(&code.place))
+        waiting.is_some_and(|waiting| waiting.addresses.contains_key(&code.address))
     }
 
     pub fn is_empty(&self) -> bool {
-        self.state.lock().places == 0
+        self.state.lock().addresses == 0
     }
 
     /// Ends all waits.
@@ -188,7 +188,7 @@ impl Waiting {
     fn new(worker: usize, module: &Module) -> Self {
         Self {
             module: module.clone(),
-            places: HashMap::new(),
+            addresses: HashMap::new(),
             weight: 0,
             spent: Duration::ZERO,
             worker,
@@ -201,23 +201,24 @@ impl Waiting {
     }
 
     fn job(&self) -> Job {
-        let mut places: Vec<(u64, CodeAddress)> = self
-            .places
+        let mut addresses: Vec<(u64, CodeAddress)> = self
+            .addresses
             .iter()
-            .map(|(place, pending)| (pending.weight, *place))
+            .map(|(address, pending)| (pending.weight, *address))
             .collect();
-        if places.len() > CHUNK {
-            places.select_nth_unstable_by(CHUNK - 1, |a, b| b.0.cmp(&a.0));
-            places.truncate(CHUNK);
+        if addresses.len() > CHUNK {
+            addresses.select_nth_unstable_by(CHUNK - 1, |a, b| b.0.cmp(&a.0));
+            addresses.truncate(CHUNK);
         }
-        let mut places: Vec<CodeAddress> = places.into_iter().map(|(_, place)| place).collect();
+        let mut addresses: Vec<CodeAddress> =
+            addresses.into_iter().map(|(_, address)| address).collect();
         // Neighbors are mostly in the same unit.
-        places.sort_unstable_by_key(|place| match place {
+        addresses.sort_unstable_by_key(|address| match address {
             CodeAddress::Virtual(at) | CodeAddress::FileOffset(at) => *at,
         });
         Job {
             module: self.module.clone(),
-            places,
+            addresses,
         }
     }
 }
@@ -262,30 +263,30 @@ mod tests {
     fn code(build_id: &str, at: u64) -> ExecutableAddress {
         ExecutableAddress {
             build_id: build_id.into(),
-            place: CodeAddress::Virtual(at),
+            address: CodeAddress::Virtual(at),
         }
     }
 
-    fn ask(backlog: &Backlog, build_id: &str, places: &[(u64, u64)]) {
-        let places = places
+    fn ask(backlog: &Backlog, build_id: &str, addresses: &[(u64, u64)]) {
+        let addresses = addresses
             .iter()
             .map(|&(at, weight)| (CodeAddress::Virtual(at), weight));
-        backlog.ask(&module(build_id), places, None);
+        backlog.ask(&module(build_id), addresses, None);
     }
 
-    /// Takes jobs like a worker until the backlog is empty; returns the executables and the number of places
+    /// Takes jobs like a worker until the backlog is empty; returns the executables and the number of addresses
     /// in each job.
     fn order(backlog: &Backlog, each_takes: Duration) -> Vec<(String, usize)> {
         let mut order = Vec::new();
         while !backlog.is_empty() {
             let job = backlog.take(0).unwrap();
             let build_id = &job.module.build_id;
-            order.push((build_id.to_string(), job.places.len()));
+            order.push((build_id.to_string(), job.addresses.len()));
             backlog.spend(build_id, each_takes);
-            for place in job.places {
+            for address in job.addresses {
                 backlog.answered(&ExecutableAddress {
                     build_id: Arc::clone(build_id),
-                    place,
+                    address,
                 });
             }
         }
@@ -302,7 +303,10 @@ mod tests {
         ask(&backlog, "cold", &[(1, 2)]);
         let order = order(&backlog, Duration::ZERO);
         let expected = [("hot", 1), ("cold", 2), ("warm", 1)];
-        assert_eq!(order, expected.map(|(id, places)| (id.to_owned(), places)));
+        assert_eq!(
+            order,
+            expected.map(|(id, addresses)| (id.to_owned(), addresses))
+        );
         assert!(!backlog.contains(&code("cold", 1)));
     }
 
@@ -317,14 +321,14 @@ mod tests {
         let expected: Vec<CodeAddress> = (500..500 + CHUNK as u64)
             .map(CodeAddress::Virtual)
             .collect();
-        assert_eq!(job.places, expected);
+        assert_eq!(job.addresses, expected);
     }
 
     #[test]
     fn a_slow_executable_does_not_starve_the_others() {
         let backlog = Backlog::new(1, 1000);
-        let places: Vec<(u64, u64)> = (0..10 * CHUNK as u64).map(|at| (at, 10)).collect();
-        ask(&backlog, "giant", &places[..900.min(places.len())]);
+        let addresses: Vec<(u64, u64)> = (0..10 * CHUNK as u64).map(|at| (at, 10)).collect();
+        ask(&backlog, "giant", &addresses[..900.min(addresses.len())]);
         ask(&backlog, "small", &[(1, 1000)]);
         let order = order(&backlog, Duration::from_secs(4));
         let small = order.iter().position(|(build_id, _)| build_id == "small");
@@ -349,8 +353,8 @@ mod tests {
         let backlog = Backlog::new(1, 10);
         let waits = [(); 2].map(|()| Arc::<Wait>::default());
         for wait in &waits {
-            let places = [(CodeAddress::Virtual(1), 1), (CodeAddress::Virtual(2), 1)];
-            backlog.ask(&module("a"), places.into_iter(), Some(wait));
+            let addresses = [(CodeAddress::Virtual(1), 1), (CodeAddress::Virtual(2), 1)];
+            backlog.ask(&module("a"), addresses.into_iter(), Some(wait));
         }
         backlog.answered(&code("a", 1));
         assert_eq!(waits[0].missing.load(Ordering::Relaxed), 1);

@@ -21,7 +21,7 @@ use profcol_metadata::{LocalProcess, names_this_host};
 /// The clock may be adjusted while a process starts, in milliseconds.
 const SLACK: i64 = 1000;
 
-/// A place that is in no executable of a process.
+/// An address that is in no executable of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HostAddress {
     /// An address in the kernel, and its build ID, if given.
@@ -32,11 +32,11 @@ pub(super) enum HostAddress {
     Generated(u64),
 }
 
-/// A place and its owners.
+/// An address and its owners.
 #[derive(Debug)]
 pub(super) struct PendingLocation {
     location: LocationIdx,
-    place: HostAddress,
+    address: HostAddress,
     /// One of its owners may be of another host or boot.
     is_foreign: bool,
     processes: HashSet<Seen>,
@@ -77,23 +77,23 @@ impl HostNames {
         self.host.get_or_init(Host::read);
     }
 
-    /// Collects the owners of each place.
+    /// Collects the owners of each address.
     pub fn pending(
         &self,
         model: &Model,
-        places: HashMap<LocationIdx, HostAddress>,
+        addresses: HashMap<LocationIdx, HostAddress>,
     ) -> Vec<PendingLocation> {
-        let without_owners = |(location, place)| {
+        let without_owners = |(location, address)| {
             let pending = PendingLocation {
                 location,
-                place,
+                address,
                 is_foreign: false,
                 processes: HashSet::new(),
             };
             (location, pending)
         };
         let mut pending: HashMap<LocationIdx, PendingLocation> =
-            places.into_iter().map(without_owners).collect();
+            addresses.into_iter().map(without_owners).collect();
         for row in &model.resources {
             let owner = self.owner(row);
             let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
@@ -134,7 +134,7 @@ impl HostNames {
 
     /// Reads files, so it must not run on the runtime's threads.
     pub fn resolve(&self, pending: Vec<PendingLocation>) -> Vec<(LocationIdx, SymbolResult)> {
-        let is_kernel = |it: &PendingLocation| !matches!(it.place, HostAddress::Generated(_));
+        let is_kernel = |it: &PendingLocation| !matches!(it.address, HostAddress::Generated(_));
         let (kernel, generated): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_kernel);
         let mut answers = Vec::with_capacity(kernel.len() + generated.len());
         if !kernel.is_empty() {
@@ -189,7 +189,7 @@ impl HostNames {
         for location in pending {
             let mut found = location.processes.iter().map(|seen| {
                 let key = (*known.get(seen)?)?;
-                let HostAddress::Generated(address) = location.place else {
+                let HostAddress::Generated(address) = location.address else {
                     return None;
                 };
                 generated.names(&key)?.find(address)
@@ -230,7 +230,7 @@ struct Owner {
 
 impl PendingLocation {
     fn add(&mut self, is_here: bool, seen: Option<&Seen>) {
-        match self.place {
+        match self.address {
             HostAddress::Kernel(..) => self.is_foreign |= !is_here,
             // The same file is the same on every host.
             HostAddress::KernelFile(..) => {}
@@ -252,7 +252,7 @@ fn kernel_frame(names: &KernelSymbolizer, location: &PendingLocation) -> SymbolR
     if names.are_hidden() {
         return Err(Reason::NoNames);
     }
-    let (address, build_id) = match &location.place {
+    let (address, build_id) = match &location.address {
         HostAddress::Kernel(address, build_id) => (*address, build_id.as_ref()),
         HostAddress::KernelFile(build_id, offset) => {
             let address = names.address_of(build_id, *offset);

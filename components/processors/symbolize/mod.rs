@@ -7,7 +7,7 @@
 //!                                    backlog ─► worker ─► names ◄───────┘ late names
 //! ```
 //!
-//! The backlog hands the hottest places first to the workers, which read executables and build symbol tables. A
+//! The backlog hands the hottest addresses first to the workers, which read executables and build symbol tables. A
 //! batch that was passed on too early carries a handle with which exporters can get the missing symbols.
 //!
 //! The cost depends on distinct locations, not on samples, and each is resolved once. A batch without anything to
@@ -232,16 +232,16 @@ impl SymbolizeProcessor {
         // If batches arrive faster than symbols are resolved, waiting would take longer and longer.
         let is_behind = self.is_late.load(Ordering::Relaxed) && !self.backlog.is_empty();
         let wait = Arc::<Wait>::default();
-        let mut places: HashMap<usize, Vec<_>> = HashMap::new();
+        let mut addresses: HashMap<usize, Vec<_>> = HashMap::new();
         for (location, &weight) in unknown {
-            if let Some(&(module, place)) = unresolved.locations.get(location) {
-                places.entry(module).or_default().push((place, weight));
+            if let Some(&(module, address)) = unresolved.locations.get(location) {
+                addresses.entry(module).or_default().push((address, weight));
             }
         }
-        for (module, places) in places {
+        for (module, addresses) in addresses {
             if let Some(module) = unresolved.modules.get(module) {
                 let wait = (!is_behind).then_some(&wait);
-                self.backlog.ask(module, places.into_iter(), wait);
+                self.backlog.ask(module, addresses.into_iter(), wait);
             }
         }
         let is_late = is_behind
@@ -259,11 +259,11 @@ impl SymbolizeProcessor {
         model: &Model,
         unresolved: &mut UnresolvedLocations,
     ) -> Symbols {
-        let places = std::mem::take(&mut unresolved.on_host);
-        if places.is_empty() {
+        let addresses = std::mem::take(&mut unresolved.on_host);
+        if addresses.is_empty() {
             return Symbols::default();
         }
-        let pending = self.host_names.pending(model, places);
+        let pending = self.host_names.pending(model, addresses);
         let host_names = Arc::clone(&self.host_names);
         match spawn_blocking(move || host_names.resolve(pending)).await {
             Ok(answers) => answers.into_iter().collect(),

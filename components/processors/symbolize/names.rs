@@ -8,7 +8,7 @@ use profcol_component::{ExecutableAddress, IntCounter, SymbolFrame};
 use super::telemetry::Reason;
 use profcol_metadata::BoundedCache;
 
-/// The frames at a place, innermost first.
+/// The frames at an address, innermost first.
 pub(super) type SymbolResult = Result<Arc<[SymbolFrame]>, Reason>;
 
 /// Shared by all batches and filled by the workers.
@@ -32,24 +32,24 @@ impl Names {
         }
     }
 
-    /// The final answer for a place.
+    /// The final answer for an address.
     pub fn get(&self, code: &ExecutableAddress) -> Option<SymbolResult> {
         final_answer(self.known.lock().get(code))
     }
 
-    /// The latest answer for a place, which may not be final.
+    /// The latest answer for an address, which may not be final.
     pub fn latest(&self, code: &ExecutableAddress) -> Option<SymbolResult> {
         Some(self.known.lock().get(code)?.answer)
     }
 
-    /// Reports the final answer for each place, with the lock taken once.
+    /// Reports the final answer for each address, with the lock taken once.
     pub fn each<T>(
         &self,
-        places: impl Iterator<Item = (T, ExecutableAddress)>,
+        addresses: impl Iterator<Item = (T, ExecutableAddress)>,
         mut report: impl FnMut(T, Option<SymbolResult>),
     ) {
         let mut known = self.known.lock();
-        for (whose, code) in places {
+        for (whose, code) in addresses {
             report(whose, final_answer(known.get(&code)));
         }
     }

@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use profcol_reader::cpu_time;
 
 /// Work between two pauses.
-pub(super) const STRETCH: Duration = Duration::from_millis(10);
+pub(super) const SLICE: Duration = Duration::from_millis(10);
 
 /// Set once, when the processor stops.
 #[derive(Debug, Default)]
@@ -55,12 +55,12 @@ impl Pace {
 
     /// To be called repeatedly during work; `reader_cpu` is the CPU time that another process has used for it so far.
     pub fn keep(&mut self, reader_cpu: Duration, stopping: &Stopping) {
-        let stretch = (cpu_time() + reader_cpu).saturating_sub(self.worked);
-        if stretch < STRETCH {
+        let slice = (cpu_time() + reader_cpu).saturating_sub(self.worked);
+        if slice < SLICE {
             return;
         }
         if self.rest > 0.0 {
-            stopping.sleep(stretch.mul_f64(self.rest));
+            stopping.sleep(slice.mul_f64(self.rest));
         }
         self.worked = cpu_time() + reader_cpu;
     }

@@ -10,7 +10,7 @@ pub(super) enum Reason {
     NoFile,
     /// The profile has no build ID for the executable.
     NoBuildId,
-    /// Only its own host could resolve it, during the same boot.
+    /// Only the host of the process could resolve it, during the same boot.
     NotLocal,
     /// The executable has no symbols, and no debug file was found.
     NoNames,

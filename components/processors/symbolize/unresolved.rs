@@ -24,7 +24,7 @@ const MAX_PROCESSES: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Module {
     pub build_id: Arc<str>,
-    /// As its processes see it.
+    /// The path as its processes see it.
     pub path: PathBuf,
     /// Some processes that map it.
     pub processes: Vec<u32>,
@@ -61,13 +61,13 @@ impl UnresolvedLocations {
             }
             let mapping = dictionary.mappings.get(index);
             if kind != Kind::Native {
-                let place = HostAddress::of(dictionary, kind, row.location.address, &mapping);
-                if let Some(place) = place
+                let address = HostAddress::of(dictionary, kind, row.location.address, &mapping);
+                if let Some(address) = address
                     && (kind == Kind::Kernel || targets.has_generated())
                 {
                     unresolved
                         .on_host
-                        .insert(LocationIdx::new(number as u32), place);
+                        .insert(LocationIdx::new(number as u32), address);
                 }
                 continue;
             }
@@ -76,8 +76,8 @@ impl UnresolvedLocations {
             }
             let module = *known.entry(index).or_insert_with(|| {
                 let build_id = build_id(dictionary, &mapping)?;
-                let place = by_id.entry(Arc::clone(&build_id));
-                Some(*place.or_insert_with(|| {
+                let index = by_id.entry(Arc::clone(&build_id));
+                Some(*index.or_insert_with(|| {
                     unresolved.modules.push(Module {
                         build_id,
                         path: dictionary.strings.get(mapping.mapping.filename).into(),
@@ -88,10 +88,13 @@ impl UnresolvedLocations {
             });
             match module {
                 Some(module) => {
-                    let place = (module, place_of(row.location.address, &mapping));
+                    let address = (
+                        module,
+                        address_in_executable(row.location.address, &mapping),
+                    );
                     unresolved
                         .locations
-                        .insert(LocationIdx::new(number as u32), place);
+                        .insert(LocationIdx::new(number as u32), address);
                 }
                 None => unresolved.anonymous += 1,
             }
@@ -100,9 +103,9 @@ impl UnresolvedLocations {
     }
 
     pub fn code(&self, location: LocationIdx) -> Option<ExecutableAddress> {
-        let &(module, place) = self.locations.get(&location)?;
+        let &(module, address) = self.locations.get(&location)?;
         let build_id = Arc::clone(&self.modules.get(module)?.build_id);
-        Some(ExecutableAddress { build_id, place })
+        Some(ExecutableAddress { build_id, address })
     }
 
     /// Weighs these locations, and finds the processes of their modules.
@@ -151,13 +154,13 @@ pub(super) fn code_location(
     let mapping = dictionary.mappings.get(row.location.mapping);
     Some(ExecutableAddress {
         build_id: build_id(dictionary, &mapping)?,
-        place: place_of(row.location.address, &mapping),
+        address: address_in_executable(row.location.address, &mapping),
     })
 }
 
 /// OpenTelemetry's profilers write the link-time address, and the mapping of the file;
 /// others write the address in the process.
-fn place_of(address: u64, mapping: &MappingRef<'_>) -> CodeAddress {
+fn address_in_executable(address: u64, mapping: &MappingRef<'_>) -> CodeAddress {
     let mapping = &mapping.mapping;
     match (mapping.memory_start..mapping.memory_limit).contains(&address) {
         true => CodeAddress::FileOffset(
@@ -170,7 +173,7 @@ fn place_of(address: u64, mapping: &MappingRef<'_>) -> CodeAddress {
 /// The kind of code at a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// In an executable.
+    /// Code of an executable.
     Native,
     Kernel,
     Generated,

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profcol_component::{CodeAddress, ExecutableAddress, SymbolFrame};
-use profcol_reader::{Executable, LOW_NICE, Limits, ReadError, Reader, Readers, cpu_time};
+use profcol_reader::{
+    FileAddress, LOW_NICE, Limits, OpenExecutable, ReadError, Reader, Readers, ResolvedFrame,
+    cpu_time,
+};
 use profcol_symbols::{Style, Unresolved};
 
 use super::backlog::{Backlog, Job};
@@ -18,7 +21,7 @@ use super::config::{Demangle, Priority};
 use super::debuginfod::FileRequest;
 use super::files::Files;
 use super::names::{Names, SymbolResult};
-use super::pace::{Pace, STRETCH, Stopping};
+use super::pace::{Pace, SLICE, Stopping};
 use super::telemetry::{Reason, Telemetry};
 use super::unresolved::Module;
 
@@ -34,7 +37,7 @@ const READER_FAILED: Duration = Duration::from_secs(600);
 const TURN: Duration = Duration::from_millis(500);
 
 pub(super) struct Worker {
-    /// Its index.
+    /// The index of this worker.
     pub number: usize,
     pub backlog: Arc<Backlog>,
     pub names: Arc<Names>,
@@ -51,7 +54,7 @@ pub(super) struct Worker {
 
 /// An executable whose tables the reader holds.
 struct Held {
-    /// Its key for the reader.
+    /// The key by which the reader knows this executable.
     key: u64,
     weight: usize,
     last_use: u64,
@@ -133,19 +136,19 @@ impl Library {
         cpu_time() + self.reader_cpu
     }
 
-    /// Places not resolved when the turn is over stay in the backlog.
+    /// Addresses not resolved when the turn is over stay in the backlog.
     fn work(&mut self, job: Job, began: Duration) {
-        let Job { module, places } = job;
-        let code = |place| ExecutableAddress {
+        let Job { module, addresses } = job;
+        let code = |address| ExecutableAddress {
             build_id: Arc::clone(&module.build_id),
-            place,
+            address,
         };
         // They may have been requested again just before they were answered.
-        let (known, unknown): (Vec<_>, Vec<_>) = places
+        let (known, unknown): (Vec<_>, Vec<_>) = addresses
             .into_iter()
-            .partition(|&place| self.worker.names.get(&code(place)).is_some());
-        for place in known {
-            self.worker.backlog.answered(&code(place));
+            .partition(|&address| self.worker.names.get(&code(address)).is_some());
+        for address in known {
+            self.worker.backlog.answered(&code(address));
         }
         let mut rest = &unknown[..];
         while !rest.is_empty() {
@@ -154,8 +157,8 @@ impl Library {
                 return;
             }
             let (answered, unanswered) = rest.split_at(answers.len().min(rest.len()));
-            for (&place, answer) in answered.iter().zip(answers) {
-                let code = code(place);
+            for (&address, answer) in answered.iter().zip(answers) {
+                let code = code(address);
                 let is_final = !self.is_downloading(&code.build_id)
                     && !matches!(
                         answer,
@@ -185,10 +188,10 @@ impl Library {
         held.is_some_and(|held| held.download.is_some())
     }
 
-    /// The answers to the first of these places, or to all of them. None if the reader failed and the rest is to be tried
+    /// The answers to the first of these addresses, or to all of them. None if the reader failed and the rest is to be tried
     /// again.
-    fn find(&mut self, module: &Module, places: &[CodeAddress]) -> Vec<SymbolResult> {
-        let all = |reason| vec![Err(reason); places.len()];
+    fn find(&mut self, module: &Module, addresses: &[CodeAddress]) -> Vec<SymbolResult> {
+        let all = |reason| vec![Err(reason); addresses.len()];
         let style = match self.worker.demangle {
             Demangle::None => None,
             Demangle::Short => Some(Style::Short),
@@ -199,8 +202,8 @@ impl Library {
             Err(ReadFailure::Reason(reason)) => return all(reason),
             Err(ReadFailure::TryAgain) => return Vec::new(),
         };
-        let asked: Vec<profcol_reader::CodeAddress> = places.iter().map(address_in_file).collect();
-        let found = match self.reader.find(key, &asked, style, STRETCH) {
+        let requested: Vec<FileAddress> = addresses.iter().map(address_in_file).collect();
+        let found = match self.reader.find(key, &requested, style, SLICE) {
             Ok(found) => found,
             Err(failed) => {
                 return match self.unread(module, failed) {
@@ -238,14 +241,14 @@ impl Library {
                 true => {
                     tracing::warn!(
                         %path, build_id = %module.build_id, %failure,
-                        "The reader process failed twice at this executable, which is not read for ten minutes."
+                        "Reader process failed twice on an executable; skipping it for ten minutes."
                     );
                     ReadFailure::Reason(Reason::ReaderFailed)
                 }
                 false => {
                     tracing::warn!(
                         %path, build_id = %module.build_id, %failure,
-                        "The reader process failed; retrying in another one."
+                        "Reader process failed; retrying in another one."
                     );
                     ReadFailure::TryAgain
                 }
@@ -341,7 +344,7 @@ impl Library {
             return (Err(reason), executable.download);
         };
         let companions = Rc::new(ModuleFiles::new(Arc::clone(&self.worker.files), module));
-        let executable = Executable {
+        let executable = OpenExecutable {
             file,
             companions: Rc::<ModuleFiles>::clone(&companions),
             max_unpacked: self.worker.max_memory as u64,
@@ -402,14 +405,14 @@ impl Missing {
     }
 }
 
-fn address_in_file(address: &CodeAddress) -> profcol_reader::CodeAddress {
+fn address_in_file(address: &CodeAddress) -> FileAddress {
     match *address {
-        CodeAddress::Virtual(address) => profcol_reader::CodeAddress::Virtual(address),
-        CodeAddress::FileOffset(offset) => profcol_reader::CodeAddress::FileOffset(offset),
+        CodeAddress::Virtual(address) => FileAddress::Virtual(address),
+        CodeAddress::FileOffset(offset) => FileAddress::FileOffset(offset),
     }
 }
 
-fn frame(frame: profcol_reader::Frame) -> SymbolFrame {
+fn frame(frame: ResolvedFrame) -> SymbolFrame {
     SymbolFrame {
         name: frame.name,
         system_name: frame.system_name,

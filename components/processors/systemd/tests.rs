@@ -1,4 +1,4 @@
-//! Handmade cgroup paths, and a folder in place of systemd's records of invocations, with times set by the test.
+//! Handmade cgroup paths, and a directory in place of systemd's records of invocations, with times set by the test.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -105,21 +105,24 @@ const UNIT: &str = "shop@1.service";
 const FIRST: &str = "0123456789abcdef0123456789abcdef";
 const SECOND: &str = "fedcba9876543210fedcba9876543210";
 
-/// A host whose systemd records invocations in a folder.
+/// A host whose systemd records invocations in a directory.
 struct Hosted {
     processor: SystemdProcessor,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Hosted {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut processor = SystemdProcessor::new(&SystemdConfig::default());
         let mut host = Host::default();
         host.name = "this".to_owned();
         processor.enricher.host = OnceLock::from(host);
-        processor.enricher.invocation_ids = InvocationIds(folder.path().to_owned());
-        Self { processor, folder }
+        processor.enricher.invocation_ids = InvocationIds(directory.path().to_owned());
+        Self {
+            processor,
+            directory,
+        }
     }
 
     /// The invocation ID added for a process of this host.
@@ -156,8 +159,8 @@ fn path(unit: &str) -> String {
 }
 
 /// Like systemd at the start of an invocation: `began` is in milliseconds since 1970.
-fn note(folder: &Path, unit: &str, id: &str, began: i64) {
-    let note = folder.join(format!("invocation:{unit}"));
+fn note(directory: &Path, unit: &str, id: &str, began: i64) {
+    let note = directory.join(format!("invocation:{unit}"));
     let _ = std::fs::remove_file(&note);
     std::os::unix::fs::symlink(id, &note).unwrap();
     let time = Timespec {
@@ -174,18 +177,18 @@ fn note(folder: &Path, unit: &str, id: &str, began: i64) {
 #[tokio::test]
 async fn adds_the_invocations_recorded_by_systemd() {
     let hosted = Hosted::new();
-    let folder = hosted.folder.path();
+    let directory = hosted.directory.path();
     let invocation = async |unit: &str, created| hosted.run(&path(unit), created).await;
     // All times are given, so the duration of the test does not matter; results for equal processes are cached for a
     // while.
     let first = now() - 60_000;
     let second = first + 10_000;
     assert_eq!(invocation(UNIT, first - 5000).await, None);
-    note(folder, UNIT, FIRST, first);
+    note(directory, UNIT, FIRST, first);
     // Left over from the previous invocation.
     assert_eq!(invocation(UNIT, first - 1000).await, None);
     assert_eq!(invocation(UNIT, first).await.as_deref(), Some(FIRST));
-    note(folder, UNIT, SECOND, second);
+    note(directory, UNIT, SECOND, second);
     assert_eq!(invocation(UNIT, first).await.as_deref(), Some(FIRST));
     assert_eq!(invocation(UNIT, second).await.as_deref(), Some(SECOND));
     // Processes may appear up to 20 ms older than their invocation.
@@ -197,7 +200,7 @@ async fn adds_the_invocations_recorded_by_systemd() {
     assert_eq!(invocation(UNIT, now() + 60_000).await, None);
     for (number, rubbish) in (0..).zip(["", "0123", "../../etc/passwd", &"x".repeat(32)]) {
         if !rubbish.is_empty() {
-            note(folder, "odd.service", rubbish, first);
+            note(directory, "odd.service", rubbish, first);
         }
         assert_eq!(
             invocation("odd.service", second + number).await,
@@ -206,7 +209,7 @@ async fn adds_the_invocations_recorded_by_systemd() {
         );
     }
     // Created before the scope.
-    note(folder, "session-3.scope", FIRST, first);
+    note(directory, "session-3.scope", FIRST, first);
     assert_eq!(invocation("session-3.scope", first - 1000).await, None);
     assert_eq!(
         invocation("session-3.scope", first).await.as_deref(),
@@ -218,7 +221,7 @@ async fn adds_the_invocations_recorded_by_systemd() {
 async fn looks_up_only_units_of_this_hosts_systemd() {
     let hosted = Hosted::new();
     let began = now();
-    note(hosted.folder.path(), UNIT, FIRST, began);
+    note(hosted.directory.path(), UNIT, FIRST, began);
     let created = timestamp(began).unwrap();
     let (own, created) = (("host.name", "this"), ("process.creation.time", &*created));
     let cgroup = path(UNIT);
@@ -253,7 +256,7 @@ async fn a_process_keeps_its_invocation_after_the_unit_stopped() {
         pid: u32::MAX,
         created: began,
     });
-    note(hosted.folder.path(), UNIT, FIRST, began);
+    note(hosted.directory.path(), UNIT, FIRST, began);
     enricher
         .read_invocation_ids(std::slice::from_ref(&member))
         .await;

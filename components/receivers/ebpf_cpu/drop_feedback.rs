@@ -23,7 +23,7 @@ pub struct DroppedProcesses {
     sent: VecDeque<Sent>,
     /// When each suspension expires.
     suspended: Vec<(u64, ProcessKey)>,
-    /// Those excluded until they end, the oldest first.
+    /// Processes excluded until they end, the oldest first.
     excluded: VecDeque<ProcessKey>,
 }
 

@@ -34,7 +34,7 @@ pub struct Filter {
     exclude: Vec<FilterRule>,
     decided: HashMap<ProcessKey, bool>,
     latest: HashMap<u32, ProcessKey>,
-    /// In the order of their first samples.
+    /// Processes in the order of their first samples.
     order: VecDeque<ProcessKey>,
     limit: usize,
 }

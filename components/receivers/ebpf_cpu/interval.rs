@@ -8,7 +8,7 @@ use super::{Timestamps, now};
 
 #[derive(Default)]
 pub struct Interval {
-    /// Not later than any of its samples.
+    /// The start of the interval, not later than any of its samples.
     pub start: Timestamps,
     stacks: HashMap<Box<[u8]>, u32>,
     stack_bytes: usize,
@@ -25,7 +25,7 @@ pub struct Interval {
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub count: u64,
-    /// Since boot; empty if samples are counted.
+    /// Times of the samples, since boot; empty if samples are counted.
     pub times: Vec<u64>,
 }
 
@@ -162,9 +162,9 @@ impl Interval {
                 .unwrap_or(0);
             if let Some((_, frames)) = key.split_at_checked(4)
                 && let Some((kernel, user)) = frames.split_at_checked(kernel_frames as usize * 8)
-                && let Some(place) = stacks.get_mut(number as usize)
+                && let Some(slot) = stacks.get_mut(number as usize)
             {
-                *place = Some(SeenStack {
+                *slot = Some(SeenStack {
                     kernel: StackFrames::new(kernel),
                     user: StackFrames::new(user),
                 });

@@ -143,7 +143,7 @@ fn cgroup(pid: u32) -> Option<String> {
     cgroup_in(&text).map(str::to_owned)
 }
 
-/// With millisecond resolution: the inputs are not more precise.
+/// Formats a creation time in milliseconds: the inputs are not more precise.
 fn creation_time(unix_nanoseconds: u64) -> String {
     let milliseconds = i64::try_from(unix_nanoseconds / 1_000_000).unwrap_or(i64::MAX);
     timestamp(milliseconds).unwrap_or_default()

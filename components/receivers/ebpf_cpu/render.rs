@@ -135,11 +135,11 @@ struct Rendering<'a> {
     files: HashMap<u32, Option<Arc<SampledFile>>>,
     frames: HashMap<u64, LocationIdx>,
     kernel_frames: HashMap<u64, LocationIdx>,
-    /// Of the process being rendered.
+    /// Interpreted frames of the process being rendered.
     interpreted: HashMap<(InterpretedFrame, Option<InterpretedFrame>), (LocationIdx, Role)>,
-    /// By stack number and end reason, which is a frame too.
+    /// Stacks by their number and end reason, which is a frame, too.
     stacks: HashMap<(u32, u32), StackIdx>,
-    /// Of the process being rendered.
+    /// Names of the process being rendered.
     jit: Option<&'a JitNames>,
     is_dotnet: bool,
     process: ProcessKey,
@@ -528,18 +528,19 @@ impl<'a> Rendering<'a> {
         let attributes = self.frame_attributes(kind, execution);
         let (mapping, address, line) = match executable {
             Some(executable) if let Some(method) = &precompiled => {
-                let (mapping, address) = self.place(&executable, frame.offset());
+                let (mapping, address) = self.mapping_and_address(&executable, frame.offset());
                 (mapping, address, Some(self.source_line(method.frame())))
             }
             Some(executable) => {
-                let (mapping, address) = self.place(&executable, frame.offset());
+                let (mapping, address) = self.mapping_and_address(&executable, frame.offset());
                 let name = executable.functions.find(address);
                 (mapping, address, name.map(|name| self.named_line(name)))
             }
             None => {
                 let generated = self.generated_code(frame);
                 let line = generated.map(|code| self.generated_line(code));
-                let (mapping, address) = self.place_without_file(frame, line.is_some());
+                let (mapping, address) =
+                    self.mapping_and_address_without_file(frame, line.is_some());
                 (mapping, address, line)
             }
         };
@@ -553,7 +554,7 @@ impl<'a> Rendering<'a> {
     }
 
     /// The file's segment and the address in it, both as in the file before loading.
-    fn place(&mut self, executable: &SampledFile, offset: u64) -> (MappingIdx, u64) {
+    fn mapping_and_address(&mut self, executable: &SampledFile, offset: u64) -> (MappingIdx, u64) {
         let filename = self.rows.string(&executable.path);
         let mut ids: Vec<AttributeIdx> = Vec::new();
         for (key, id) in [
@@ -600,7 +601,11 @@ impl<'a> Rendering<'a> {
         names.find(frame.offset())
     }
 
-    fn place_without_file(&mut self, frame: Frame, has_name: bool) -> (MappingIdx, u64) {
+    fn mapping_and_address_without_file(
+        &mut self,
+        frame: Frame,
+        has_name: bool,
+    ) -> (MappingIdx, u64) {
         let filename = match frame.file() {
             file_number::UNMAPPED => return (Idx::UNSET, frame.offset()),
             file_number::ANONYMOUS if has_name => self.rows.string("[jit]"),

@@ -8,7 +8,7 @@ pub struct ThreadContext {
     pub goroutine: Option<i64>,
     /// Each key once.
     pub labels: Vec<(String, String)>,
-    /// Empty without a trace and a span.
+    /// Empty if the thread has neither a trace nor a span.
     pub link: Link,
 }
 
@@ -72,7 +72,7 @@ fn attributes(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     found
 }
 
-/// As in the memory of the process.
+/// The trace ID, with its bytes in the order of the process's memory.
 fn trace_id(words: [u64; 2]) -> [u8; 16] {
     let [low, high] = words.map(u128::from);
     (high << 64 | low).to_le_bytes()

@@ -260,10 +260,7 @@ impl Delivery {
 
 impl ConsumerRebalanceListener for Delivery {
     async fn on_partitions_assigned(&self, partitions: &[TopicPartition]) {
-        tracing::info!(
-            partitions = partitions.len(),
-            "The group assigned partitions."
-        );
+        tracing::info!(partitions = partitions.len(), "Partitions assigned.");
     }
 
     async fn on_partitions_revoked(&self, partitions: &[TopicPartition]) {
@@ -285,7 +282,7 @@ impl ConsumerRebalanceListener for Delivery {
         self.offsets.lock().forget(partitions);
         tracing::warn!(
             partitions = partitions.len(),
-            "Partitions lost; messages in flight will be delivered twice."
+            "Partitions lost; messages in flight may be delivered twice."
         );
     }
 }

@@ -80,7 +80,7 @@ struct Member {
     /// When to look for new topics.
     next_topic_refresh: Instant,
     is_paused: bool,
-    /// That no topic exists was logged.
+    /// Whether it was logged that no topic exists.
     is_warned: bool,
     /// The last request failed, as far as is known.
     is_away: bool,

@@ -10,7 +10,7 @@ pub(super) struct Offsets(HashMap<TopicPartition, Partition>);
 #[derive(Debug)]
 struct Partition {
     in_flight: BTreeSet<i64>,
-    /// After the last message that was read.
+    /// The offset after the last message that was read.
     next: i64,
     committed: Option<i64>,
 }

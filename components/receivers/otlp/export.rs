@@ -18,7 +18,7 @@ use crate::shared::{Deduplicator, status};
 
 /// Moves checked messages into the pipelines.
 pub(super) struct Export {
-    pub(super) passage: Passage,
+    pub(super) sink: PipelineSink,
     pub(super) admission: Admission,
     pub(super) validation: Validation,
     pub(super) deduplicator: Option<Arc<Deduplicator>>,
@@ -26,7 +26,7 @@ pub(super) struct Export {
 
 /// The way of a batch into the pipelines.
 #[derive(Clone)]
-pub(super) struct Passage {
+pub(super) struct PipelineSink {
     pub(super) output: Output,
     /// Whether it ends with the delivery.
     pub(super) until_delivered: bool,
@@ -49,7 +49,7 @@ impl Export {
         origin: Origin,
     ) -> Result<PartialSuccess, Status> {
         let Received { profiles, repaired } = received;
-        self.passage
+        self.sink
             .output
             .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
@@ -69,23 +69,23 @@ impl Export {
             .with_metadata(origin.metadata)
             .with_peer(origin.peer);
         let Some(id) = origin.batch else {
-            return self.passage.deliver(batch, reserved).await;
+            return self.sink.deliver(batch, reserved).await;
         };
         let batch = batch.with_id(id);
         let Some(deduplicator) = &self.deduplicator else {
-            return self.passage.deliver(batch, reserved).await;
+            return self.sink.deliver(batch, reserved).await;
         };
         let samples = batch.profiles.sample_count() as u64;
-        let passage = self.passage.clone();
+        let sink = self.sink.clone();
         // Not aborted if the client disconnects: whether the batch was accepted would not be known.
-        let delivery = async move { passage.deliver(batch, reserved).await };
+        let delivery = async move { sink.deliver(batch, reserved).await };
         deduplicator.once(id, samples, delivery).await
     }
 }
 
-// === impl Passage ===
+// === impl PipelineSink ===
 
-impl Passage {
+impl PipelineSink {
     /// The reservation is held until the exporters' queues have the batch.
     async fn deliver(&self, mut batch: Batch, reserved: Reservation) -> Answer {
         if !self.until_delivered {
@@ -108,7 +108,11 @@ impl Passage {
 // === impl Origin ===
 
 impl Origin {
-    pub(super) fn of(headers: &HeaderMap, include_metadata: bool, peer: Option<IpAddr>) -> Self {
+    pub(super) fn from_headers(
+        headers: &HeaderMap,
+        include_metadata: bool,
+        peer: Option<IpAddr>,
+    ) -> Self {
         Self {
             metadata: match include_metadata {
                 true => metadata(headers),

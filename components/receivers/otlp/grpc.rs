@@ -32,7 +32,7 @@ impl GrpcService for Service {
                 .with_compressed(keep_compressed(compressed));
         }
         let peer = request.connection.peer.ip();
-        let origin = Origin::of(&request.metadata, request.include_metadata, peer);
+        let origin = Origin::from_headers(&request.metadata, request.include_metadata, peer);
         let taken = self.0.push(received, request.reserved, origin).await?;
         Ok(taken.encode().into())
     }

@@ -72,7 +72,7 @@ impl Service {
         }
         let received = self.read(format, request.body)?;
         let peer = request.connection.peer.ip();
-        let origin = Origin::of(&request.headers, request.include_metadata, peer);
+        let origin = Origin::from_headers(&request.headers, request.include_metadata, peer);
         self.0.push(received, reserved, origin).await
     }
 

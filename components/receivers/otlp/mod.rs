@@ -26,7 +26,7 @@ use profcol_net::{
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
-use self::export::{Export, Passage};
+use self::export::{Export, PipelineSink};
 use crate::shared::{
     Deduplicator, admission, authenticator, deadline, grpc_listening, not_started, warn_if_exposed,
 };
@@ -130,12 +130,12 @@ impl Receiver for Otlp {
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let export = |transport, admission| {
-            let passage = Passage {
+            let sink = PipelineSink {
                 output: output.for_transport(transport),
                 until_delivered: self.config.answer_when == AnswerWhen::Delivered,
             };
             Export {
-                passage,
+                sink,
                 admission,
                 validation: self.config.validation.into(),
                 deduplicator: self.deduplicator.clone(),

@@ -213,13 +213,13 @@ fn header(reply: &HttpReply, name: HeaderName) -> &str {
 
 /// The recorded exports of a real profiler, each as protobuf and as JSON.
 fn recordings() -> Vec<(Bytes, Bytes)> {
-    let folder = concat!(
+    let directory = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/golden/otlp/profiler"
     );
-    let folder = PathBuf::from(folder);
+    let directory = PathBuf::from(directory);
     let read = |number, kind| {
-        let path = folder.join(format!("export-0{number}.{kind}"));
+        let path = directory.join(format!("export-0{number}.{kind}"));
         Bytes::from(std::fs::read(path).unwrap())
     };
     (1..=8)
@@ -693,8 +693,8 @@ async fn request_metadata_is_passed_on_only_if_configured() {
 
 #[tokio::test]
 async fn listens_on_a_unix_socket_and_removes_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("otlp.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("otlp.sock");
     let endpoint = path.display();
     let options = format!("protocols: {{grpc: {{transport: unix, endpoint: {endpoint}}}}}");
     let rig = Fixture::new(&options).await;

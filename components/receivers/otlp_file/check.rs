@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use profcol_component::{Check, place};
+use profcol_component::{Check, path_check};
 
 use super::config::OtlpFileConfig;
 use super::files::Files;
@@ -15,7 +15,7 @@ const DIRECTORIES: &str = "directories";
 pub(super) async fn check(config: &OtlpFileConfig) -> Vec<Check> {
     let config = config.clone();
     let include = config.include.join(", ");
-    let found = place::in_time(move || look_at(&config)).await;
+    let found = path_check::in_time(move || look_at(&config)).await;
     found.unwrap_or_else(|| {
         vec![Check::new(FILES, format!("{include}: timeout")).warn(
             "files are read slowly, or not at all",

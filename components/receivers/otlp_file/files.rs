@@ -220,7 +220,7 @@ impl Files {
         Ok(Some((record, size)))
     }
 
-    /// If the file is final, the rest at its end is a record.
+    /// How the file ends: if it is final, the rest at its end is a record.
     fn end_of(&self, id: FileId) -> End {
         match self.tails.get(&id) {
             _ if !self.config.follow => End::Final,

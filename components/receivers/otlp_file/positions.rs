@@ -22,7 +22,7 @@ pub(super) struct Fingerprint {
     checksum: u64,
 }
 
-/// From where to where a record was read, with what was skipped before it.
+/// The range of the file that a record and what was skipped before it take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) file: FileId,
@@ -47,11 +47,11 @@ struct Progress {
     generation: u64,
     /// Where each record in flight begins.
     in_flight: BTreeMap<u64, Position>,
-    /// After the last record that was read.
+    /// The position after the last record that was read.
     next: Position,
     /// Value of `reads` when it was.
     last_read: u64,
-    /// To be forgotten once nothing is in flight.
+    /// The file is gone: its positions are removed once nothing is in flight.
     is_gone: bool,
 }
 

@@ -92,7 +92,7 @@ impl Store {
             tracing::warn!(
                 files = forgotten,
                 max_files = MAX_FILES,
-                "Too many files: forgetting the positions in those read longest ago; after a restart they are read again."
+                "Dropped the positions of the files read longest ago: too many files. A restart would read them again."
             );
         }
         let positions = Arc::clone(&self.positions);
@@ -114,7 +114,7 @@ impl Store {
         let mut before = self.error.lock();
         match (&error, &*before) {
             (Some(error), None) => {
-                tracing::error!(%error, "Records delivered from now on are delivered again after a restart; retrying.");
+                tracing::error!(%error, "Failed to store positions; retrying. A restart would deliver records twice.");
             }
             (None, Some(_)) => tracing::info!("Positions are stored again."),
             _ => {}

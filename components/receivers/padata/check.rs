@@ -1,9 +1,9 @@
-//! Checks the folder of recordings.
+//! Checks the directory of recordings.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use profcol_component::{Check, place};
+use profcol_component::{Check, path_check};
 use profcol_padata::{Recording, State, survey};
 
 use super::config::{AfterDelivery, PadataConfig};
@@ -16,8 +16,8 @@ const NOT_MOVED: &str =
     "delivered recordings stay where they are, and are delivered again after a restart";
 
 pub(super) async fn check(config: &PadataConfig) -> Vec<Check> {
-    let folder = PathBuf::from(&config.storage_path);
-    let found = place::in_time(move || look_at(&folder)).await;
+    let recordings = PathBuf::from(&config.storage_path);
+    let found = path_check::in_time(move || look_at(&recordings)).await;
     let mut checks = found.unwrap_or_else(|| {
         let shown = &config.storage_path;
         vec![Check::new(DIRECTORY, format!("{shown}: timeout")).warn(
@@ -26,7 +26,7 @@ pub(super) async fn check(config: &PadataConfig) -> Vec<Check> {
         )]
     });
     if config.after == AfterDelivery::Move {
-        let mut moved = place::of_directory(Path::new(&config.move_to), true).await;
+        let mut moved = path_check::of_directory(Path::new(&config.move_to), true).await;
         for problem in moved.iter_mut().filter_map(|check| check.problem.as_mut()) {
             NOT_MOVED.clone_into(&mut problem.consequence);
         }
@@ -35,9 +35,9 @@ pub(super) async fn check(config: &PadataConfig) -> Vec<Check> {
     checks
 }
 
-fn look_at(folder: &Path) -> Vec<Check> {
-    let shown = folder.display();
-    let recordings = match survey(folder) {
+fn look_at(path: &Path) -> Vec<Check> {
+    let shown = path.display();
+    let recordings = match survey(path) {
         Ok(recordings) => recordings,
         Err(error) => {
             let fix = match error.kind() {
@@ -48,17 +48,17 @@ fn look_at(folder: &Path) -> Vec<Check> {
             return vec![check.fail("profcol does not start", fix)];
         }
     };
-    let directory = match place::is_writable(folder) {
+    let directory = match path_check::is_writable(path) {
         Ok(()) => Check::new(DIRECTORY, format!("{shown} is readable and writable")),
         Err(error) => Check::new(DIRECTORY, format!("{shown}: {error}")).warn(
             NOT_MOVED,
             format!("let the user of profcol write to {shown}"),
         ),
     };
-    vec![directory, of_recordings(&recordings)]
+    vec![directory, recordings_check(&recordings)]
 }
 
-fn of_recordings(recordings: &[Recording]) -> Check {
+fn recordings_check(recordings: &[Recording]) -> Check {
     let states = recordings.iter().map(|recording| &recording.state);
     let in_use = states.filter(|state| matches!(state, State::InUse)).count();
     let all = recordings.len();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_must_be_there_and_its_files_readable() {
+    async fn a_directory_must_be_there_and_its_files_readable() {
         let root = tempfile::tempdir().unwrap();
         let missing = checked(&root.path().join("missing"), "").await;
         assert_eq!(missing.len(), 1);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_of_others_and_the_folder_to_move_to_are_looked_at() {
+    async fn files_of_others_and_the_directory_to_move_to_are_looked_at() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("1-1.padata");
         let locked = File::create(&path).unwrap();

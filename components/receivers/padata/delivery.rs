@@ -42,7 +42,7 @@ pub struct Tally {
 /// What was read, and the outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Not counting what had been delivered before.
+    /// What was read, without what had been delivered before.
     pub read: Tally,
     pub delivered: Tally,
     /// Permanently refused by a destination.
@@ -51,7 +51,7 @@ pub struct Totals {
 
 /// The progress of one file. A file has up to 65,535 batches, which bounds the queue of reports.
 pub struct Ledger {
-    /// Of the file. Its batches derive theirs from it, and so keep them when the file is read again.
+    /// The ID of the file. Its batches derive theirs from it, and so keep them when the file is read again.
     id: BatchId,
     reports: UnboundedReceiver<Report>,
     sender: UnboundedSender<Report>,
@@ -65,7 +65,7 @@ pub struct Ledger {
     again: BTreeSet<u16>,
     /// The first batch not read yet.
     unread: u16,
-    /// Since the last call of `take_totals`.
+    /// Totals since the last call of `take_totals`.
     totals: Totals,
     /// Batches that the exporters gave up on since the last call.
     undelivered: u64,

@@ -1,7 +1,7 @@
 //! Reads profiles from Parca Agent's offline files.
 //!
 //! ```text
-//! folder, oldest first ──► Contents: a batch at a time ──► Delivery ──► pipelines
+//! directory, oldest first ──► Contents: a batch at a time ──► Delivery ──► pipelines
 //!        ▲                                                    │
 //!        └──── deleted, moved or kept once delivered ◄────────┘ Ledger, Progress
 //! ```
@@ -46,7 +46,7 @@ pub struct Padata {
     status: ComponentStatus,
 }
 
-/// Number of files in a folder, and their outcomes.
+/// Number of files in a directory, and their outcomes.
 #[derive(Default)]
 struct Files {
     found: usize,
@@ -124,12 +124,12 @@ impl Factory for Padata {
 #[async_trait]
 impl Receiver for Padata {
     async fn start(&mut self) -> Result<(), StartError> {
-        let folder = PathBuf::from(&self.config.storage_path);
-        let found = profcol_padata::files(&folder);
+        let directory = PathBuf::from(&self.config.storage_path);
+        let found = profcol_padata::files(&directory);
         let found = found.map_err(|error| {
-            StartError::new(format!("storage_path {}: {error}", folder.display()))
+            StartError::new(format!("storage_path {}: {error}", directory.display()))
         })?;
-        tracing::info!(folder = %folder.display(), files = found.len(), "Reading recorded profiles.");
+        tracing::info!(directory = %directory.display(), files = found.len(), "Reading recorded profiles.");
         Ok(())
     }
 
@@ -171,27 +171,29 @@ impl Padata {
         delivery: &Delivery,
         files: &mut Files,
     ) -> Result<(), RunError> {
-        let folder = PathBuf::from(&self.config.storage_path);
+        let directory = PathBuf::from(&self.config.storage_path);
         let listing = in_background({
-            let folder = folder.clone();
+            let directory = directory.clone();
             move || {
-                if let Err(error) = profcol_padata::remove_orphans(&folder) {
-                    tracing::debug!(folder = %folder.display(), %error, "Failed to remove the progress of deleted files.");
+                if let Err(error) = profcol_padata::remove_orphans(&directory) {
+                    tracing::debug!(directory = %directory.display(), %error, "Failed to remove the progress of deleted files.");
                 }
-                profcol_padata::files(&folder)
+                profcol_padata::files(&directory)
             }
         });
         let paths = match listing.await? {
             Ok(paths) => paths,
             Err(error) if self.config.follow => {
-                tracing::error!(folder = %folder.display(), %error, "Failed to read the folder.");
-                let reason = format!("failed to read {}: {error}", folder.display());
+                tracing::error!(directory = %directory.display(), %error, "Failed to read the directory.");
+                let reason = format!("failed to read {}: {error}", directory.display());
                 self.status.set(Status::RecoverableError(reason.into()));
                 return Ok(());
             }
             Err(error) => {
-                let folder = folder.display();
-                return Err(RunError::new(format!("failed to read {folder}: {error}")));
+                let directory = directory.display();
+                return Err(RunError::new(format!(
+                    "failed to read {directory}: {error}"
+                )));
             }
         };
         self.status.set(Status::Ok);
@@ -218,7 +220,7 @@ impl Padata {
         } = self.totals;
         let settled = delivered.samples + refused.samples;
         tracing::info!(
-            folder = %self.config.storage_path,
+            directory = %self.config.storage_path,
             files = files.found,
             delivered_files = files.delivered,
             skipped_files = files.skipped,

@@ -30,8 +30,8 @@ fn batches(settled: u16, refused: &[u16]) -> Delivered {
 
 #[test]
 fn progress_round_trips() {
-    let folder = tempfile::tempdir().unwrap();
-    let progress = Progress::of(&folder.path().join("1-2.padata.zst"));
+    let directory = tempfile::tempdir().unwrap();
+    let progress = Progress::of(&directory.path().join("1-2.padata.zst"));
     assert_eq!(progress.read(), batches(0, &[]));
     for delivered in [
         batches(0, &[]),
@@ -81,7 +81,7 @@ fn leave_requires_follow_false() {
 
 #[test]
 fn prefers_the_uncompressed_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in [
         "20-1.padata.zst",
         "3-1.padata",
@@ -89,16 +89,16 @@ fn prefers_the_uncompressed_file() {
         "x.padata",
         "4-1.padata.damaged",
     ] {
-        fs::write(folder.path().join(name), "").unwrap();
+        fs::write(directory.path().join(name), "").unwrap();
     }
-    let files = files(folder.path()).unwrap();
+    let files = files(directory.path()).unwrap();
     let names: Vec<_> = files.iter().filter_map(|file| file.file_name()).collect();
     assert_eq!(names, ["x.padata", "3-1.padata", "20-1.padata.zst"]);
 }
 
 #[test]
 fn removes_progress_of_deleted_files() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in [
         "1-1.padata",
         ".1-1.padata.progress",
@@ -110,10 +110,10 @@ fn removes_progress_of_deleted_files() {
         "5-1.padata.unfinished",
         "4-1.padata.refused",
     ] {
-        fs::write(folder.path().join(name), "").unwrap();
+        fs::write(directory.path().join(name), "").unwrap();
     }
-    remove_orphans(folder.path()).unwrap();
-    let there = |name: &str| folder.path().join(name).exists();
+    remove_orphans(directory.path()).unwrap();
+    let there = |name: &str| directory.path().join(name).exists();
     assert!(there(".1-1.padata.progress") && there(".2-1.padata.progress"));
     assert!(!there(".3-1.padata.progress") && !there(".4-1.padata.progress"));
     assert!(!there(".4-1.padata.unfinished") && there("5-1.padata.unfinished"));
@@ -148,13 +148,13 @@ async fn a_stop_ends_the_wait_for_batches_in_flight() {
 }
 
 #[tokio::test]
-async fn the_status_shows_that_the_folder_is_gone() {
+async fn the_status_shows_that_the_directory_is_gone() {
     let parent = tempfile::tempdir().unwrap();
-    let folder = parent.path().join("recordings");
-    fs::create_dir(&folder).unwrap();
+    let directory = parent.path().join("recordings");
+    fs::create_dir(&directory).unwrap();
     let options = format!(
         "{{storage_path: '{}', poll_interval: 1ms}}",
-        folder.display()
+        directory.display()
     );
     let context = context("padata");
     let mut receiver = Padata::build(&load(&options).unwrap(), &context).unwrap();
@@ -177,9 +177,9 @@ async fn the_status_shows_that_the_folder_is_gone() {
             status => works && status == Some(Status::Ok),
         }
     };
-    fs::remove_dir(&folder).unwrap();
+    fs::remove_dir(&directory).unwrap();
     wait_until("an error", async || is_shown(false)).await;
-    fs::create_dir(&folder).unwrap();
+    fs::create_dir(&directory).unwrap();
     wait_until("its end", async || is_shown(true)).await;
     stop.cancel();
     running.join_next().await.unwrap().unwrap().unwrap();

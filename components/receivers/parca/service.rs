@@ -60,7 +60,7 @@ impl Service {
         done.unwrap_or_else(|_| Err(Status::new(Code::Internal, "failed to decode the record")))
     }
 
-    /// After a retryable status, an agent sends the same samples again.
+    /// Pushes the samples; after a retryable status, an agent sends the same ones again.
     async fn deliver(&self, profiles: Profiles, id: BatchId) -> Result<(), Status> {
         if profiles.is_empty() {
             return Ok(());

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 pub struct DeduplicateConfig {
     /// How long the id of an accepted batch is remembered. Clients should not retry for longer.
     pub window: profcol_config::Duration,
-    /// Maximum number of remembered ids, 100 bytes each; the oldest is forgotten first, and counted.
+    /// Maximum number of remembered ids, 100 bytes each; the oldest is evicted first, and counted.
     pub max_batches: usize,
 }
 
@@ -161,7 +161,7 @@ async fn answer_of(mut pending: PendingAnswer) -> Answer {
 // === impl Memory ===
 
 impl Memory {
-    /// Without the batches whose time is over.
+    /// The state, after removing the batches whose time is over.
     fn current(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.forget_before(Instant::now().checked_sub(self.window));

@@ -89,9 +89,9 @@ impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
             }
             for symbol in table.defined() {
                 let name = symbol.st_name.get(LE) as usize;
-                for (place, offsets) in found.iter_mut().zip(&offsets) {
-                    if place.is_none() && offsets.binary_search(&name).is_ok() {
-                        *place = Some(FoundSymbol {
+                for (slot, offsets) in found.iter_mut().zip(&offsets) {
+                    if slot.is_none() && offsets.binary_search(&name).is_ok() {
+                        *slot = Some(FoundSymbol {
                             address: symbol.st_value.get(LE),
                             size: symbol.st_size.get(LE),
                         });
@@ -223,17 +223,16 @@ impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
             .unwrap_or_default();
         for relocation in self.relocations() {
             let distance = relocation.r_offset.get(LE).wrapping_sub(address);
-            let place = usize::try_from(distance / 8).ok();
-            let Some(place) = place.and_then(|place| found.get_mut(place)) else {
+            let slot = usize::try_from(distance / 8).ok();
+            let Some(slot) = slot.and_then(|slot| found.get_mut(slot)) else {
                 continue;
             };
             let addend = relocation.r_addend.get(LE) as u64;
             match relocation.r_type(LE, false) {
-                R_X86_64_RELATIVE => *place = addend,
+                R_X86_64_RELATIVE => *slot = addend,
                 R_X86_64_64 => {
                     let symbol = symbols.get(relocation.r_sym(LE, false) as usize);
-                    *place =
-                        symbol.map_or(0, |symbol| symbol.st_value.get(LE).wrapping_add(addend));
+                    *slot = symbol.map_or(0, |symbol| symbol.st_value.get(LE).wrapping_add(addend));
                 }
                 _ => {}
             }

@@ -19,13 +19,13 @@ const MAX_LIST: usize = 4096;
 /// Why a text is no interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodedError {
-    #[error("an interpreter that cannot be decoded")]
+    #[error("interpreter data cannot be decoded")]
     Undecodable,
-    #[error("an interpreter with impossible ranges of code")]
+    #[error("interpreter data with invalid code ranges")]
     Ranges,
-    #[error("an interpreter with a long version")]
+    #[error("interpreter data with a version that is too long")]
     Version,
-    #[error("an interpreter with an impossible layout")]
+    #[error("interpreter data with an invalid layout")]
     Layout,
 }
 

@@ -9,7 +9,7 @@ use crate::{beam, luajit, perl, php, python, ruby, v8};
 
 /// Delay before a method of .NET is read again: assemblies may be unloaded, and their addresses used anew.
 const RECHECK_DELAY: Duration = Duration::from_secs(10);
-/// The same of methods that are made at run time, and collected like other objects.
+/// The delay for methods that are made at run time, and collected like other objects.
 const DYNAMIC_RECHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// The data of a function.

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn programs_that_contain_dotnet_are_found_by_their_contents() {
         let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
-        for (folder, program) in [
+        for (directory, program) in [
             (
                 "dotnet-8.0.30",
                 "@microsoft/sarif-multitool-linux/Sarif.Multitool",
@@ -342,7 +342,7 @@ mod tests {
             ("dotnet-9.0.11", "@azure/mcp-linux-x64/dist/azmcp"),
             ("dotnet-10.0.11", "@azure/mcp-linux-x64/dist/azmcp"),
         ] {
-            let program = tools.join(folder).join("node_modules").join(program);
+            let program = tools.join(directory).join("node_modules").join(program);
             if !program.exists() {
                 skip("no .NET below target/tools");
                 return;
@@ -353,7 +353,7 @@ mod tests {
             std::fs::create_dir(process.join("map_files")).unwrap();
             symlink(program, process.join("map_files/1000-2000")).unwrap();
             let expected = match cfg!(target_arch = "x86_64") {
-                true => folder.strip_prefix("dotnet-"),
+                true => directory.strip_prefix("dotnet-"),
                 false => None,
             };
             let found = language_runtimes(proc.path(), &[5]).remove(&5).unwrap();

@@ -33,7 +33,7 @@ use crate::sampled_function::SampledFunction;
 const MAX_WAITING: usize = 4096;
 /// Maximum number of processes with open memory files.
 const MAX_OPEN: usize = 256;
-/// With each such number of processes, those that have exited are closed.
+/// Each time this many processes were opened, those that have exited are closed.
 const CLOSE_EVERY: u64 = 16;
 /// Maximum number of cached functions: enough for a hundred processes of a large framework.
 const MAX_FUNCTIONS: usize = 1 << 18;
@@ -102,7 +102,7 @@ struct State<K> {
     inherited: HashMap<(u32, SampledFunction), Arc<InterpretedFunction>>,
     /// Processes that were checked for a runtime with generated code.
     probes: HashMap<K, Probe>,
-    /// Those with one that have not been reported yet.
+    /// Processes with generated code that have not been reported yet.
     found: Vec<(K, GeneratedCode)>,
     waiting: usize,
     round: u64,

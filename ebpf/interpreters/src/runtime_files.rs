@@ -71,7 +71,7 @@ impl<T: Clone> RuntimeFiles<T> {
         if let Some(known) = known {
             return Ok(known.clone());
         }
-        let file = match mapping.open(&process_folder(pid)) {
+        let file = match mapping.open(&process_directory(pid)) {
             Ok(file) => file,
             Err(error) => {
                 let path = mapping.path.display();
@@ -100,16 +100,16 @@ impl<T: Clone> RuntimeFiles<T> {
 
 /// The mappings of a process, as far as they can be read.
 pub fn mappings_of(pid: u32) -> impl Iterator<Item = Mapping> {
-    let mappings = mappings(&process_folder(pid)).into_iter().flatten();
+    let mappings = mappings(&process_directory(pid)).into_iter().flatten();
     mappings.map_while(Result::ok)
 }
 
-/// Its mappings of code.
+/// The mappings of code of a process.
 pub fn code_of(pid: u32) -> impl Iterator<Item = Mapping> {
     mappings_of(pid).filter(Mapping::is_code)
 }
 
-fn process_folder(pid: u32) -> PathBuf {
+fn process_directory(pid: u32) -> PathBuf {
     format!("/proc/{pid}").into()
 }
 
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_replaced_file_is_not_taken_for_the_mapped_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
         fs::copy("/bin/cat", &program).unwrap();
         let inode = program.metadata().unwrap().ino();
         let mut child = Command::new(&program)
@@ -153,7 +153,7 @@ mod tests {
         let mut known = RuntimeFiles::default();
         assert_eq!(read(&mut known, &not_followed), Some(inode));
 
-        let replacement = folder.path().join("replacement");
+        let replacement = directory.path().join("replacement");
         fs::copy("/bin/cat", &replacement).unwrap();
         fs::rename(replacement, &program).unwrap();
         let mut files = RuntimeFiles::default();

@@ -12,7 +12,7 @@ pub struct SampledFunction {
     pub generation: u32,
     /// An address in its generated code, or that of a method, see
     /// [`ruby::Function`](profcol_ebpf_common::interpreter::ruby::Function), or of what names it, see
-    /// [`perl::Function`](profcol_ebpf_common::interpreter::perl::Function); 0 without.
+    /// [`perl::Function`](profcol_ebpf_common::interpreter::perl::Function); 0 if there is none.
     pub code_address: u64,
 }
 

@@ -60,7 +60,7 @@ impl Support {
                 versions: format!("{}, x86-64", list(&dotnet::versions())),
                 tested: "8.0.30, 9.0.11 and 10.0.11",
                 names: "as in .NET's stack traces, with namespace and type: `Shop.Order.Total`",
-                lines: "yes, of assemblies with a portable PDB, embedded or beside the program",
+                lines: "yes, of assemblies with a portable PDB, embedded or next to the program",
                 inlined: "no",
                 unsupported: "aarch64, .NET Framework and Mono, type arguments of generic methods",
             },

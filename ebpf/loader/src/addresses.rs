@@ -12,17 +12,17 @@ const PAIR: usize = 16;
 /// the address space: in its upper half, even with a randomized stack.
 const EXECUTABLE_PATH: u64 = 31;
 
-/// The number of bits in an address.
+/// The number of bits in a user address.
 ///
 /// With 52-bit addresses a process must ask for the last four bits, which never happens for code.
 pub fn bits() -> io::Result<u64> {
-    of_top(&fs::read(PATH)?).ok_or_else(|| {
+    from_auxiliary_vector(&fs::read(PATH)?).ok_or_else(|| {
         let what = format!("{PATH} has no AT_EXECFN entry");
         io::Error::new(io::ErrorKind::InvalidData, what)
     })
 }
 
-fn of_top(auxv: &[u8]) -> Option<u64> {
+fn from_auxiliary_vector(auxv: &[u8]) -> Option<u64> {
     let (pairs, _) = auxv.as_chunks::<PAIR>();
     let top = pairs.iter().find_map(|pair| {
         let (words, _) = pair.as_chunks();
@@ -49,7 +49,7 @@ mod tests {
                 .flat_map(u64::to_ne_bytes)
                 .collect();
             let expected = expected.map(|bits| (1 << bits) - 1);
-            assert_eq!(of_top(&auxv), expected, "{pairs:?}");
+            assert_eq!(from_auxiliary_vector(&auxv), expected, "{pairs:?}");
         };
         let page = (6, 4096);
         check(&[page, (31, 0xffff_e1d3_2fe8), (0, 0)], Some(48));

@@ -35,8 +35,8 @@ impl AreaMemory {
     pub fn write(&self, index: u32, area: &Area) {
         assert!(index < self.count, "area {index} of {}", self.count);
         let words: &[u32] = bytemuck::cast_slice(bytemuck::bytes_of(area));
-        for (place, word) in words.iter().enumerate() {
-            let at = index as usize * WORDS + place;
+        for (offset, word) in words.iter().enumerate() {
+            let at = index as usize * WORDS + offset;
             self.mapped.word(at).store(*word, Ordering::Release);
         }
     }

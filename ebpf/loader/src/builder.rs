@@ -161,12 +161,12 @@ impl Builder {
         let number = job.announced.file.number;
         let may_be_lazy = job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES;
         let code = self.reader.read(number.into(), &job.file, elf, may_be_lazy);
-        self.publish_contexts(job, code.found.contexts);
-        self.report_runtime(job, code.found.runtime.or(dotnet));
-        let interpreter = code.found.interpreter;
+        self.publish_contexts(job, code.features.contexts);
+        self.report_runtime(job, code.features.runtime.or(dotnet));
+        let interpreter = code.features.interpreter;
         let mut table = match code.table? {
             Built::Whole(table) => table,
-            Built::ByPages => {
+            Built::Lazy => {
                 let begun = self.begin_lazy(job, elf, interpreter);
                 if !self.lazy_tables.contains_key(&number) {
                     self.reader.forget(number.into());
@@ -319,7 +319,7 @@ impl Builder {
 
     /// .NET in a file, and what runtime it is.
     fn find_dotnet(&self, job: &Job, elf: &unwind::ElfCode) -> Option<FileRuntime> {
-        match DotNetFile::of_executable(elf, &job.file.source, job.folder()) {
+        match DotNetFile::of_executable(elf, &job.file.source, job.directory()) {
             Ok(None) => None,
             Ok(Some(found)) => {
                 let runtime = found.runtime.as_ref().map(|runtime| {

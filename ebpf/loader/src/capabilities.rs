@@ -61,7 +61,7 @@ pub(crate) struct Capabilities(u64);
 
 impl Capabilities {
     /// The effective capabilities in `/proc/PID/status`.
-    pub(crate) fn of_status(status: &str) -> Self {
+    pub(crate) fn from_status(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         Self(line.map_or(0, |set| {
             u64::from_str_radix(set.trim(), 16).unwrap_or_default()
@@ -88,7 +88,7 @@ impl Capabilities {
             .map(|(_, name)| name)
     }
 
-    /// With the cost of missing them.
+    /// Optional capabilities that are missing, and what each costs.
     pub(crate) fn missing_optional(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         OPTIONAL
             .into_iter()
@@ -103,7 +103,7 @@ mod tests {
 
     fn with_capabilities(numbers: &[u32]) -> Capabilities {
         let set = numbers.iter().fold(0u64, |set, number| set | 1 << number);
-        Capabilities::of_status(&format!("Name:\tx\nCapInh:\t00\nCapEff:\t{set:016x}\n"))
+        Capabilities::from_status(&format!("Name:\tx\nCapInh:\t00\nCapEff:\t{set:016x}\n"))
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_status_without_capabilities_has_none() {
-        assert_eq!(Capabilities::of_status("Name:\tx\n").0, 0);
-        assert_eq!(Capabilities::of_status("CapEff:\tnonsense\n").0, 0);
+        assert_eq!(Capabilities::from_status("Name:\tx\n").0, 0);
+        assert_eq!(Capabilities::from_status("CapEff:\tnonsense\n").0, 0);
     }
 }

@@ -56,7 +56,7 @@ impl Clock {
     }
 }
 
-/// In cycles per second.
+/// The maximum frequency of the CPUs, in cycles per second.
 fn highest_speed() -> Option<u64> {
     let policies = fs::read_dir("/sys/devices/system/cpu/cpufreq").into_iter();
     let maxima = policies.flatten().flatten().filter_map(|policy| {

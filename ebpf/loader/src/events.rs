@@ -187,11 +187,11 @@ impl Events {
     }
 
     fn start(&mut self, cpu: u32) -> io::Result<()> {
-        if let Entry::Vacant(place) = self.by_cpu.entry(cpu) {
+        if let Entry::Vacant(entry) = self.by_cpu.entry(cpu) {
             let event = sys::open_clock(self.clock, cpu, self.frequency)?;
             sys::attach_program(event.as_fd(), self.program.as_fd())?;
             sys::enable(event.as_fd())?;
-            place.insert(event);
+            entry.insert(event);
         }
         Ok(())
     }

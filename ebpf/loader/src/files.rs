@@ -93,8 +93,8 @@ impl FilesState {
                     is_new: !is_same,
                 }
             }
-            Entry::Vacant(place) => Tracked {
-                file: place.insert(new),
+            Entry::Vacant(entry) => Tracked {
+                file: entry.insert(new),
                 is_new: true,
             },
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use profcol_ebpf_interpreters::dotnet::ProgramFolder;
+use profcol_ebpf_interpreters::dotnet::ProgramDirectory;
 use profcol_ebpf_reader::CodeFile;
 use profcol_ebpf_unwind as unwind;
 
@@ -68,8 +68,8 @@ struct QueueState {
 
 impl Job {
     /// Where its process finds the file.
-    pub fn folder(&self) -> Option<ProgramFolder> {
-        ProgramFolder::of_file(self.announced.pid(), Path::new(&self.path))
+    pub fn directory(&self) -> Option<ProgramDirectory> {
+        ProgramDirectory::of_file(self.announced.pid(), Path::new(&self.path))
     }
 
     /// Bytes of code, an estimate of the build time.

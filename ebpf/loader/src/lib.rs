@@ -70,7 +70,7 @@ pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Samp
 pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 pub use profiler::{Counts, Loaded, Profiler, Settings};
 pub use records::{InterpretedFrame, Labels, Record, StackFrame, StackFrames, context};
-pub use requirement::{Requirement, Unmet};
+pub use requirement::{Requirement, Shortfall};
 pub use requirements::{Unwinding, clock, cycles, requirements, trial, unwinding};
 pub use runtime_counts::{CountedRuntime, RuntimeCounts};
 pub use sampled_files::{SampledFile, SampledFiles};

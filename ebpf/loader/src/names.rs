@@ -23,8 +23,8 @@ impl<'a> Names<'a> {
             return "/".into();
         }
         let mut path = Vec::with_capacity(names.len());
-        for (place, name) in names.rsplit(|&byte| byte == 0).enumerate() {
-            if place > 0 {
+        for (index, name) in names.rsplit(|&byte| byte == 0).enumerate() {
+            if index > 0 {
                 path.push(b'/');
             }
             path.extend(name);

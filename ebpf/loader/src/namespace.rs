@@ -14,7 +14,7 @@ pub enum Scope {
     /// All of this host.
     #[default]
     Host,
-    /// Those in the PID namespace of this process, with their PIDs in it.
+    /// Processes in the PID namespace of this process, with their PIDs in it.
     Namespace,
     /// As many as this process can see.
     Visible,

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::{self, TableRef};
-use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramFolder};
+use profcol_ebpf_interpreters::dotnet::{DotNetFile, ProgramDirectory};
 use profcol_ebpf_reader::CodeFile;
 use profcol_ebpf_unwind as unwind;
 use profcol_elf::{ElfError, Source, hex, mappings, open_regular};
@@ -204,8 +204,8 @@ impl Opener {
             return;
         }
         sampled.file_id = file_id(&**source);
-        let folder = ProgramFolder::of_file(file.pid, Path::new(&path));
-        sampled.dotnet = DotNetFile::of_assembly(source, folder).map(Arc::new);
+        let directory = ProgramDirectory::of_file(file.pid, Path::new(&path));
+        sampled.dotnet = DotNetFile::of_assembly(source, directory).map(Arc::new);
         let is_assembly = sampled.dotnet.is_some();
         self.files.sampled_files().insert(file.number, sampled);
         if is_assembly {

@@ -11,7 +11,7 @@ use crate::namespace::{self, Scope};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    #[error("cannot read /proc/self/status: {0}")]
+    #[error("failed to read /proc/self/status: {0}")]
     Status(#[from] io::Error),
     #[error("profiling requires {missing}, which this process does not have")]
     Capabilities { missing: String },
@@ -35,7 +35,7 @@ impl PreflightError {
 
 /// Fails on missing prerequisites, and warns about optional ones.
 pub fn check(scope: Scope) -> Result<(), PreflightError> {
-    let effective = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
+    let effective = Capabilities::from_status(&fs::read_to_string("/proc/self/status")?);
     check_capabilities(effective)?;
     // Missing if the kernel has no lockdown module or securityfs is not mounted.
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn names_all_missing_capabilities() {
-        let error = check_capabilities(Capabilities::of_status("")).unwrap_err();
+        let error = check_capabilities(Capabilities::from_status("")).unwrap_err();
         assert_eq!(
             error.to_string(),
             "profiling requires CAP_BPF and CAP_PERFMON, which this process does not have"

@@ -16,7 +16,7 @@ pub enum Record<'a> {
         kernel: StackFrames<'a>,
         /// The user stack, called by the kernel stack.
         user: StackFrames<'a>,
-        /// The context of the thread and its labels; empty without.
+        /// The context of the thread and its labels; empty if there is none.
         context: &'a [u8],
     },
     Process {
@@ -31,7 +31,7 @@ pub enum Record<'a> {
     },
 }
 
-/// StackFrames of eight bytes each, possibly unaligned.
+/// Stack frames, eight bytes each; possibly unaligned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StackFrames<'a>(&'a [u8]);
 
@@ -112,7 +112,7 @@ pub struct InterpretedFrame {
     pub function: u64,
     pub detail: Detail,
     /// An address in the code that was generated for it, or that [of its method](ruby::Function::method) or of
-    /// [what names it](perl::Function::address); 0 without.
+    /// [what names it](perl::Function::address); 0 if there is none.
     pub code_address: u64,
 }
 

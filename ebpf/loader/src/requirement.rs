@@ -7,11 +7,11 @@ pub struct Requirement {
     pub name: &'static str,
     pub found: String,
     /// None if it is met.
-    pub shortfall: Option<Unmet>,
+    pub shortfall: Option<Shortfall>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmet {
+pub struct Shortfall {
     /// Whether it prevents profiling.
     pub is_fatal: bool,
     pub consequence: String,
@@ -37,7 +37,7 @@ impl Requirement {
     }
 
     fn falls_short(mut self, is_fatal: bool, consequence: String, fix: String) -> Self {
-        self.shortfall = Some(Unmet {
+        self.shortfall = Some(Shortfall {
             is_fatal,
             consequence,
             fix,

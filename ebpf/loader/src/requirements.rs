@@ -1,6 +1,6 @@
 //! The requirements of profiling, as a list for `profcol doctor`.
 //!
-//! All except the last two are read from files below a root, so that tests can simulate hosts with folders.
+//! All except the last two are read from files below a root, so that tests can simulate hosts with directories.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ const NOTHING_IS_PROFILED: &str = "nothing on this host can be profiled";
 /// The requirements checked in files; `/` is the root except in tests.
 pub fn requirements(root: &Path, scope: Scope) -> Vec<Requirement> {
     let status = text(root, "proc/self/status");
-    let held = Capabilities::of_status(&status);
+    let held = Capabilities::from_status(&status);
     let kernel = Kernel::of(&text(root, "proc/sys/kernel/osrelease"));
     let level = text(root, "proc/sys/kernel/perf_event_paranoid");
     let level = level.trim().parse().ok();
@@ -63,10 +63,10 @@ pub fn requirements(root: &Path, scope: Scope) -> Vec<Requirement> {
 
 /// Whether this host's clock is synchronised.
 pub fn clock() -> Requirement {
-    of_clock(sys::is_clock_synchronised())
+    clock_requirement(sys::is_clock_synchronised())
 }
 
-fn of_clock(is_synchronised: Option<bool>) -> Requirement {
+fn clock_requirement(is_synchronised: Option<bool>) -> Requirement {
     const NAME: &str = "clock";
     match is_synchronised {
         Some(true) => Requirement::met(NAME, "synchronised"),
@@ -98,12 +98,12 @@ pub fn unwinding(file: &fs::File) -> Option<Unwinding> {
 
 /// Whether the CPUs count cycles, asked of the first.
 pub fn cycles(event: Event) -> Requirement {
-    of_cycles(event, sys::open_clock(Clock::cycles(), 0, 99).map(drop))
+    cycles_requirement(event, sys::open_clock(Clock::cycles(), 0, 99).map(drop))
 }
 
 /// Loads the programs and samples briefly, to exercise everything that the kernel may refuse.
 pub fn trial(settings: &Settings, time: Duration) -> Requirement {
-    of_trial(sample(settings, time), time)
+    trial_requirement(sample(settings, time), time)
 }
 
 struct Trial {
@@ -130,7 +130,7 @@ fn sample(settings: &Settings, time: Duration) -> Result<Trial, ProfilerStartErr
     })
 }
 
-fn of_trial(trial: Result<Trial, ProfilerStartError>, time: Duration) -> Requirement {
+fn trial_requirement(trial: Result<Trial, ProfilerStartError>, time: Duration) -> Requirement {
     const NAME: &str = "bpf";
     match trial {
         Ok(trial) => Requirement::met(
@@ -339,7 +339,7 @@ fn kernel_symbols(root: &Path, held: Capabilities) -> Requirement {
     Requirement::met(NAME, found("addresses are hidden")).limits(NAMELESS, fix)
 }
 
-fn of_cycles(event: Event, opened: io::Result<()>) -> Requirement {
+fn cycles_requirement(event: Event, opened: io::Result<()>) -> Requirement {
     const NAME: &str = "hardware_cycles";
     let error = match opened {
         Ok(()) => return Requirement::met(NAME, "hardware cycle counter available"),

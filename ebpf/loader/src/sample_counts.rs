@@ -66,9 +66,9 @@ impl SampleCounts {
         };
         let mut keys = vec![SampleKey::default(); BATCH];
         let mut counts = vec![0u64; BATCH];
-        let mut place = None;
+        let mut cursor = None;
         loop {
-            let batch = sys::take_batch(ended.fd().as_fd(), &mut place, &mut keys, &mut counts)?;
+            let batch = sys::take_batch(ended.fd().as_fd(), &mut cursor, &mut keys, &mut counts)?;
             for (key, count) in keys.iter().zip(&counts).take(batch.taken) {
                 take(*key, *count);
             }

@@ -15,7 +15,7 @@ use crate::identify::{Identifier, IdentifyError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    #[error("cannot read /proc/self/maps: {0}")]
+    #[error("failed to read /proc/self/maps: {0}")]
     Maps(#[from] io::Error),
     #[error(transparent)]
     Identify(#[from] IdentifyError),

@@ -319,7 +319,7 @@ pub struct Batch {
 /// continue from, none at the start.
 pub fn take_batch<K: aya::Pod, V: aya::Pod>(
     map: BorrowedFd<'_>,
-    place: &mut Option<u32>,
+    cursor: &mut Option<u32>,
     keys: &mut [K],
     values: &mut [V],
 ) -> io::Result<Batch> {
@@ -328,7 +328,7 @@ pub fn take_batch<K: aya::Pod, V: aya::Pod>(
     // SAFETY: every field of the union may be zero.
     let mut attributes: aya_obj::generated::bpf_attr = unsafe { std::mem::zeroed() };
     attributes.batch = aya_obj::generated::bpf_attr__bindgen_ty_3 {
-        in_batch: place.as_mut().map_or(0, |place| &raw mut *place as u64),
+        in_batch: cursor.as_mut().map_or(0, |cursor| &raw mut *cursor as u64),
         out_batch: &raw mut next as u64,
         keys: keys.as_mut_ptr() as u64,
         values: values.as_mut_ptr() as u64,
@@ -356,7 +356,7 @@ pub fn take_batch<K: aya::Pod, V: aya::Pod>(
             return Err(error);
         }
     }
-    *place = Some(next);
+    *cursor = Some(next);
     Ok(Batch { taken, was_last })
 }
 

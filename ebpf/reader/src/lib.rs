@@ -27,7 +27,7 @@ use profcol_reader::{Limits, NotReady, ReaderFailure, Readers};
 use self::process::TableProcess;
 pub use self::service::serve;
 
-/// Memory of the process beside the program itself. The largest table is [`messages::MAX_TABLE_BYTES`].
+/// Memory of the process besides the program itself. The largest table is [`messages::MAX_TABLE_BYTES`].
 const MAX_MEMORY: usize = 256 << 20;
 /// How often a file is read by another process after one failed.
 const ATTEMPTS: u32 = 2;
@@ -43,13 +43,13 @@ pub struct CodeFile {
 /// What was read of a file.
 #[derive(Debug)]
 pub struct Code {
-    pub found: Found,
+    pub features: FileFeatures,
     pub table: Result<Built, ReadError>,
 }
 
 /// What a file has besides its unwind information, or why that is not supported.
 #[derive(Debug)]
-pub struct Found {
+pub struct FileFeatures {
     /// Where threads of the executable have contexts.
     pub contexts: Result<Option<ContextLayout>, String>,
     pub interpreter: Option<DetectedInterpreter>,
@@ -61,12 +61,12 @@ pub struct Found {
 #[derive(Debug)]
 pub enum Built {
     Whole(Table),
-    /// Its pages are built by [`CodeReader::pages`].
-    ByPages,
+    /// Only the index is open; [`CodeReader::pages`] builds the pages.
+    Lazy,
 }
 
 /// The table of a file, or the index of its unwind information.
-enum Opened {
+enum OpenTable {
     Whole(Table),
     Index(Index),
 }
@@ -76,7 +76,7 @@ enum Opened {
 pub enum ReadError {
     #[error(transparent)]
     Table(#[from] UnwindTableError),
-    /// As above, in the other process.
+    /// The table could not be built in the other process.
     #[error("{0}")]
     Refused(String),
     #[error("the process that read it failed: {0}")]
@@ -119,24 +119,24 @@ impl CodeReader {
     /// opened.
     pub fn read(&mut self, key: u64, code: &CodeFile, elf: &ElfCode, may_be_lazy: bool) -> Code {
         if let Some(file) = &code.file {
-            let mut found = Found::nothing();
+            let mut features = FileFeatures::nothing();
             let table = self.in_process(|process, keep_going| {
-                process.read(key, file, may_be_lazy, &mut found, keep_going)
+                process.read(key, file, may_be_lazy, &mut features, keep_going)
             });
             if let Some(table) = table {
-                return Code { found, table };
+                return Code { features, table };
             }
         }
-        let found = Found::detect(elf, &*code.source);
-        let table = match Opened::of(elf, &*code.source, may_be_lazy) {
-            Ok(Opened::Whole(table)) => Ok(Built::Whole(table)),
-            Ok(Opened::Index(index)) => {
+        let features = FileFeatures::detect(elf, &*code.source);
+        let table = match OpenTable::of(elf, &*code.source, may_be_lazy) {
+            Ok(OpenTable::Whole(table)) => Ok(Built::Whole(table)),
+            Ok(OpenTable::Index(index)) => {
                 self.indices.insert(key, index);
-                Ok(Built::ByPages)
+                Ok(Built::Lazy)
             }
             Err(refused) => Err(refused.into()),
         };
-        Code { found, table }
+        Code { features, table }
     }
 
     /// Builds some pages of a file whose index is open.
@@ -157,9 +157,9 @@ impl CodeReader {
         let index = match self.indices.entry(key) {
             Entry::Occupied(open) => open.into_mut(),
             // It was opened in a process that can no longer be started.
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 let elf = ElfCode::read(&*code.source)?;
-                place.insert(Index::open(&elf, &*code.source)?)
+                entry.insert(Index::open(&elf, &*code.source)?)
             }
         };
         Ok(index.pages(&*code.source, begin, count)?)
@@ -215,7 +215,7 @@ impl CodeReader {
     }
 }
 
-impl Opened {
+impl OpenTable {
     fn of(
         elf: &ElfCode,
         source: &(impl Source + ?Sized),
@@ -229,7 +229,7 @@ impl Opened {
     }
 }
 
-impl Found {
+impl FileFeatures {
     fn nothing() -> Self {
         Self {
             contexts: Ok(None),

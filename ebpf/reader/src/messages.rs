@@ -11,12 +11,12 @@ use profcol_ebpf_unwind::Table;
 use profcol_reader::{Invalid, bounded};
 use prost::{Message, Oneof};
 
-use crate::Found;
+use crate::FileFeatures;
 
 /// Limit of a table: that of a program with a gigabyte of code.
 pub const MAX_TABLE_BYTES: usize = 128 << 20;
 /// Words of a table in one message.
-const PIECE_WORDS: usize = 128 << 10;
+const CHUNK_WORDS: usize = 128 << 10;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
@@ -26,12 +26,12 @@ pub struct Request {
 
 #[derive(Clone, PartialEq, Oneof)]
 pub enum RequestKind {
-    /// With the file.
+    /// Comes with the descriptor of the file.
     #[prost(message, tag = "1")]
     Build(Build),
     #[prost(message, tag = "2")]
     Pages(Pages),
-    /// The key. Not answered.
+    /// Drop what is held under this key. There is no response.
     #[prost(uint64, tag = "3")]
     Forget(u64),
 }
@@ -42,7 +42,7 @@ pub struct Build {
     pub key: u64,
     #[prost(bool, tag = "2")]
     pub may_be_lazy: bool,
-    /// Another process has found the rest.
+    /// An earlier process has already sent the file's other features.
     #[prost(bool, tag = "3")]
     pub is_reopened: bool,
 }
@@ -69,18 +69,18 @@ pub enum ResponseKind {
     #[prost(string, tag = "1")]
     Refused(String),
     #[prost(message, tag = "2")]
-    ByPages(ByPages),
+    Lazy(LazyTable),
     /// A table is one or more of these.
     #[prost(message, tag = "3")]
-    Piece(Piece),
+    Chunk(TableChunk),
     /// Precedes the table.
     #[prost(message, tag = "4")]
-    Found(WireFound),
+    Features(WireFileFeatures),
 }
 
 /// What a file has besides its unwind information.
 #[derive(Clone, PartialEq, Message)]
-pub struct WireFound {
+pub struct WireFileFeatures {
     /// [`ContextLayout`], as the programs read it.
     #[prost(bytes = "vec", optional, tag = "1")]
     pub contexts: Option<Vec<u8>>,
@@ -112,13 +112,13 @@ pub struct WireInterpreter {
     pub program_data: Vec<u8>,
 }
 
-/// Its index is open.
+/// The table is built by pages, on request: the index of its unwind information is open.
 #[derive(Clone, PartialEq, Message)]
-pub struct ByPages {}
+pub struct LazyTable {}
 
 /// The next words of a table.
 #[derive(Clone, PartialEq, Message)]
-pub struct Piece {
+pub struct TableChunk {
     #[prost(uint64, tag = "1")]
     pub first_page: u64,
     /// Two words for each.
@@ -144,19 +144,19 @@ impl From<ResponseKind> for Response {
     }
 }
 
-impl From<&Found> for WireFound {
-    fn from(found: &Found) -> Self {
-        let layout = found.contexts.as_ref().ok().copied().flatten();
-        let interpreter = found.interpreter.as_ref();
+impl From<&FileFeatures> for WireFileFeatures {
+    fn from(features: &FileFeatures) -> Self {
+        let layout = features.contexts.as_ref().ok().copied().flatten();
+        let interpreter = features.interpreter.as_ref();
         let unsupported = |why: &str| bounded(why.to_owned());
         Self {
             contexts: layout.map(|layout| bytemuck::bytes_of(&layout).to_vec()),
-            unsupported_contexts: found.contexts.as_ref().err().map(|it| unsupported(it)),
+            unsupported_contexts: features.contexts.as_ref().err().map(|it| unsupported(it)),
             interpreter: interpreter.map(|it| WireInterpreter {
                 text: it.encode(),
                 program_data: bytemuck::bytes_of(&it.interpreter).to_vec(),
             }),
-            runtime: found.runtime.as_ref().map(|it| WireRuntime {
+            runtime: features.runtime.as_ref().map(|it| WireRuntime {
                 name: it.runtime.name().to_owned(),
                 version: it.version.clone().map(bounded),
                 unsupported: it.unsupported.clone().map(bounded),
@@ -165,33 +165,34 @@ impl From<&Found> for WireFound {
     }
 }
 
-impl WireFound {
-    pub fn checked(self) -> Result<Found, Invalid> {
+impl WireFileFeatures {
+    pub fn checked(self) -> Result<FileFeatures, Invalid> {
         let contexts = match (self.unsupported_contexts, self.contexts) {
             (Some(why), _) => Err(bounded(why)),
             (None, None) => Ok(None),
             (None, Some(bytes)) => Ok(Some(
-                plain::<ContextLayout>(&bytes).ok_or(Invalid("contexts of another size"))?,
+                plain::<ContextLayout>(&bytes)
+                    .ok_or(Invalid("wrong size of thread context data"))?,
             )),
         };
         let interpreter = match self.interpreter {
             None => None,
             Some(found) => {
                 let program_data = plain::<Interpreter>(&found.program_data)
-                    .ok_or(Invalid("an interpreter of another size"))?;
+                    .ok_or(Invalid("wrong size of interpreter data"))?;
                 let decoded = DetectedInterpreter::decode(&found.text, program_data);
-                Some(decoded.map_err(|_| Invalid("an impossible interpreter"))?)
+                Some(decoded.map_err(|_| Invalid("inconsistent interpreter data"))?)
             }
         };
         let runtime = match self.runtime {
             None => None,
             Some(found) => Some(FileRuntime {
-                runtime: Runtime::named(&found.name).ok_or(Invalid("an unknown runtime"))?,
+                runtime: Runtime::named(&found.name).ok_or(Invalid("unknown runtime"))?,
                 version: found.version.map(bounded),
                 unsupported: found.unsupported.map(bounded),
             }),
         };
-        Ok(Found {
+        Ok(FileFeatures {
             contexts,
             interpreter,
             runtime,
@@ -203,25 +204,31 @@ fn plain<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Option<T> {
     bytemuck::try_pod_read_unaligned(bytes).ok()
 }
 
-/// The pieces of a table, in order.
-pub fn pieces(table: &Table) -> impl Iterator<Item = Piece> {
-    let empty = || Piece {
+/// The chunks of a table, in order.
+pub fn chunks(table: &Table) -> impl Iterator<Item = TableChunk> {
+    let empty = || TableChunk {
         first_page: table.first_page,
-        ..Piece::default()
+        ..TableChunk::default()
     };
-    let pages = table.pages.chunks(PIECE_WORDS / 2).map(move |pages| Piece {
-        pages: pages.iter().flat_map(|it| [it.rows, it.count]).collect(),
-        ..empty()
-    });
-    let rows = table.rows.chunks(PIECE_WORDS).map(move |rows| Piece {
+    let pages = table
+        .pages
+        .chunks(CHUNK_WORDS / 2)
+        .map(move |pages| TableChunk {
+            pages: pages.iter().flat_map(|it| [it.rows, it.count]).collect(),
+            ..empty()
+        });
+    let rows = table.rows.chunks(CHUNK_WORDS).map(move |rows| TableChunk {
         rows: rows.iter().map(|row| row.0).collect(),
         ..empty()
     });
-    let rules = table.rules.chunks(PIECE_WORDS / 2).map(move |rules| Piece {
-        rules: rules.iter().map(|rule| rule.0).collect(),
-        ..empty()
-    });
-    let end = std::iter::once_with(move || Piece {
+    let rules = table
+        .rules
+        .chunks(CHUNK_WORDS / 2)
+        .map(move |rules| TableChunk {
+            rules: rules.iter().map(|rule| rule.0).collect(),
+            ..empty()
+        });
+    let end = std::iter::once_with(move || TableChunk {
         is_last: true,
         ..empty()
     });
@@ -229,9 +236,9 @@ pub fn pieces(table: &Table) -> impl Iterator<Item = Piece> {
 }
 
 /// A table that is still arriving.
-pub struct Partial(Table);
+pub struct PartialTable(Table);
 
-impl Default for Partial {
+impl Default for PartialTable {
     fn default() -> Self {
         Self(Table {
             first_page: 0,
@@ -242,20 +249,20 @@ impl Default for Partial {
     }
 }
 
-impl Partial {
-    pub fn add(&mut self, piece: &Piece) -> Result<(), Invalid> {
+impl PartialTable {
+    pub fn add(&mut self, chunk: &TableChunk) -> Result<(), Invalid> {
         let table = &mut self.0;
-        table.first_page = piece.first_page;
-        let pages = piece.pages.chunks_exact(2).map(|words| match *words {
+        table.first_page = chunk.first_page;
+        let pages = chunk.pages.chunks_exact(2).map(|words| match *words {
             [rows, count] => Page { rows, count },
             _ => Page::EMPTY,
         });
         table.pages.extend(pages);
-        table.rows.extend(piece.rows.iter().copied().map(Row));
-        let rules = piece.rules.iter().copied().map(EncodedRule);
+        table.rows.extend(chunk.rows.iter().copied().map(Row));
+        let rules = chunk.rules.iter().copied().map(EncodedRule);
         table.rules.extend(rules);
         match table.bytes() > MAX_TABLE_BYTES {
-            true => Err(Invalid("a table that is too large")),
+            true => Err(Invalid("table too large")),
             false => Ok(()),
         }
     }
@@ -270,12 +277,14 @@ impl Partial {
         };
         let has_rule = |row: &Row| (row.rule() as usize) < table.rules.len();
         if !table.pages.iter().all(is_inside) || !table.rows.iter().all(has_rule) {
-            return Err(Invalid("a table that contradicts itself"));
+            return Err(Invalid(
+                "inconsistent table: a page or row refers outside it",
+            ));
         }
         let last_page = table.first_page.checked_add(table.pages.len() as u64);
         match last_page.map(u32::try_from) {
             Some(Ok(_)) => Ok(table),
-            _ => Err(Invalid("a table for no file")),
+            _ => Err(Invalid("page range exceeds 32 bits")),
         }
     }
 }

@@ -12,9 +12,9 @@ use profcol_reader::{
 use prost::Message;
 
 use crate::messages::{
-    Build, ByPages, Pages, Partial, Request, RequestKind, Response, ResponseKind,
+    Build, LazyTable, Pages, PartialTable, Request, RequestKind, Response, ResponseKind,
 };
-use crate::{Built, Found, ReadError};
+use crate::{Built, FileFeatures, ReadError};
 
 pub struct TableProcess {
     process: ReaderProcess,
@@ -55,7 +55,7 @@ impl TableProcess {
         key: u64,
         file: &File,
         may_be_lazy: bool,
-        found: &mut Found,
+        features: &mut FileFeatures,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<Built, ReadError> {
         let request = Build {
@@ -63,26 +63,26 @@ impl TableProcess {
             may_be_lazy,
             is_reopened: false,
         };
-        self.build(request, file, Some(found), keep_going)
+        self.build(request, file, Some(features), keep_going)
     }
 
     fn build(
         &mut self,
         request: Build,
         file: &File,
-        found: Option<&mut Found>,
+        features: Option<&mut FileFeatures>,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<Built, ReadError> {
         let Build {
             key, may_be_lazy, ..
         } = request;
         let request = RequestKind::Build(request);
-        let built = self.request(request, &[file.as_fd()], found, keep_going)?;
+        let built = self.request(request, &[file.as_fd()], features, keep_going)?;
         match built {
-            Built::ByPages if !may_be_lazy => Err(self.process.reject("no table").into()),
-            Built::ByPages => {
+            Built::Lazy if !may_be_lazy => Err(self.process.reject("no table").into()),
+            Built::Lazy => {
                 self.open.insert(key);
-                Ok(Built::ByPages)
+                Ok(Built::Lazy)
             }
             whole => Ok(whole),
         }
@@ -129,30 +129,30 @@ impl TableProcess {
         &mut self,
         kind: RequestKind,
         files: &[BorrowedFd<'_>],
-        mut found: Option<&mut Found>,
+        mut features: Option<&mut FileFeatures>,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<Built, ReadError> {
         let request = Request::from(kind).encode_to_vec();
-        let mut partial = Partial::default();
+        let mut partial = PartialTable::default();
         let mut answer = None;
         self.process
             .exchange(&request, files, keep_going, |message| {
                 let response = Response::decode(&*message.content);
                 let response = response.map_err(|_| Invalid("a message that is no response"))?;
                 answer = Some(match response.kind {
-                    Some(ResponseKind::Found(wire)) => {
-                        let found = found.take().ok_or(Invalid("more than was requested"))?;
-                        *found = wire.checked()?;
+                    Some(ResponseKind::Features(wire)) => {
+                        let features = features.take().ok_or(Invalid("more than was requested"))?;
+                        *features = wire.checked()?;
                         return Ok(Next::More);
                     }
-                    Some(ResponseKind::Piece(piece)) => {
-                        partial.add(&piece)?;
-                        if !piece.is_last {
+                    Some(ResponseKind::Chunk(chunk)) => {
+                        partial.add(&chunk)?;
+                        if !chunk.is_last {
                             return Ok(Next::More);
                         }
                         Ok(Built::Whole(std::mem::take(&mut partial).finish()?))
                     }
-                    Some(ResponseKind::ByPages(ByPages {})) => Ok(Built::ByPages),
+                    Some(ResponseKind::Lazy(LazyTable {})) => Ok(Built::Lazy),
                     Some(ResponseKind::Refused(why)) => Err(ReadError::Refused(bounded(why))),
                     None => return Err(Invalid("an empty response")),
                 });

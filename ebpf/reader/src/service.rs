@@ -10,9 +10,9 @@ use profcol_reader::{Channel, Received, SendMode, bounded, notify_ready};
 use prost::Message;
 
 use crate::messages::{
-    Build, ByPages, Pages, Request, RequestKind, Response, ResponseKind, WireFound, pieces,
+    Build, LazyTable, Pages, Request, RequestKind, Response, ResponseKind, WireFileFeatures, chunks,
 };
-use crate::{Built, Found, Opened};
+use crate::{Built, FileFeatures, OpenTable};
 
 /// Files read by pages.
 type Indices = HashMap<u64, (File, Index)>;
@@ -36,8 +36,8 @@ pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
             RequestKind::Build(request) => match open(message.files) {
                 Ok((file, elf)) => {
                     if !request.is_reopened {
-                        let found = WireFound::from(&Found::detect(&elf, &file));
-                        respond(&channel, ResponseKind::Found(found))?;
+                        let features = WireFileFeatures::from(&FileFeatures::detect(&elf, &file));
+                        respond(&channel, ResponseKind::Features(features))?;
                     }
                     build(&mut indices, &request, file, &elf)
                 }
@@ -50,10 +50,10 @@ pub fn serve(socket: OwnedFd, missing: String) -> io::Result<()> {
             }
         };
         match answer {
-            Ok(Built::ByPages) => respond(&channel, ResponseKind::ByPages(ByPages {}))?,
+            Ok(Built::Lazy) => respond(&channel, ResponseKind::Lazy(LazyTable {}))?,
             Ok(Built::Whole(table)) => {
-                for piece in pieces(&table) {
-                    respond(&channel, ResponseKind::Piece(piece))?;
+                for chunk in chunks(&table) {
+                    respond(&channel, ResponseKind::Chunk(chunk))?;
                 }
             }
             Err(why) => respond(&channel, ResponseKind::Refused(bounded(why)))?,
@@ -74,11 +74,11 @@ fn build(
     file: File,
     elf: &ElfCode,
 ) -> Result<Built, String> {
-    match Opened::of(elf, &file, request.may_be_lazy).map_err(refused)? {
-        Opened::Whole(table) => Ok(Built::Whole(table)),
-        Opened::Index(index) => {
+    match OpenTable::of(elf, &file, request.may_be_lazy).map_err(refused)? {
+        OpenTable::Whole(table) => Ok(Built::Whole(table)),
+        OpenTable::Index(index) => {
             indices.insert(request.key, (file, index));
-            Ok(Built::ByPages)
+            Ok(Built::Lazy)
         }
     }
 }

@@ -14,7 +14,8 @@ use prost::Message;
 
 use super::*;
 use crate::messages::{
-    Partial, Piece, Response, ResponseKind, WireFound, WireInterpreter, WireRuntime, pieces,
+    PartialTable, Response, ResponseKind, TableChunk, WireFileFeatures, WireInterpreter,
+    WireRuntime, chunks,
 };
 
 const KEY: u64 = 7;
@@ -30,17 +31,17 @@ fn dies(socket: OwnedFd) -> io::Result<()> {
 
 /// Answers the first request only.
 fn serves_once(socket: OwnedFd) -> io::Result<()> {
-    answers(socket, Some(ResponseKind::ByPages(messages::ByPages {})))
+    answers(socket, Some(ResponseKind::Lazy(messages::LazyTable {})))
 }
 
 /// Answers with rows that no table has.
 fn lies(socket: OwnedFd) -> io::Result<()> {
-    let table = Piece {
+    let table = TableChunk {
         pages: vec![0, 9],
         is_last: true,
-        ..Piece::default()
+        ..TableChunk::default()
     };
-    answers(socket, Some(ResponseKind::Piece(table)))
+    answers(socket, Some(ResponseKind::Chunk(table)))
 }
 
 fn answers(socket: OwnedFd, answer: Option<ResponseKind>) -> io::Result<()> {
@@ -120,12 +121,12 @@ fn a_process_builds_the_same_pages_also_after_a_restart() {
     let mut local = local();
     assert!(matches!(
         local.read(KEY, &code, &elf, true).table,
-        Ok(Built::ByPages)
+        Ok(Built::Lazy)
     ));
     let (mut remote, failures) = reader(vec![honest]);
     assert!(matches!(
         remote.read(KEY, &code, &elf, true).table,
-        Ok(Built::ByPages)
+        Ok(Built::Lazy)
     ));
     let mut rows = 0;
     for begin in (first..first + 64).step_by(16) {
@@ -167,7 +168,7 @@ fn pages_are_read_by_another_process_after_one_failed() {
     let (mut remote, failures) = reader(vec![serves_once, honest]);
     assert!(matches!(
         remote.read(KEY, &code, &elf, true).table,
-        Ok(Built::ByPages)
+        Ok(Built::Lazy)
     ));
     assert_eq!(remote.pages(KEY, &code, first, 4).unwrap().pages.len(), 4);
     assert_eq!(failures.load(Ordering::Relaxed), 1);
@@ -184,11 +185,11 @@ fn a_process_finds_the_same_interpreters_and_contexts() {
             continue;
         }
         let (code, elf) = code(path);
-        let expected = local().read(KEY, &code, &elf, false).found;
-        let found = remote.read(KEY, &code, &elf, false).found;
-        assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{path}");
-        interpreters += usize::from(found.interpreter.is_some());
-        contexts += usize::from(matches!(found.contexts, Ok(Some(_))));
+        let expected = local().read(KEY, &code, &elf, false).features;
+        let features = remote.read(KEY, &code, &elf, false).features;
+        assert_eq!(format!("{features:?}"), format!("{expected:?}"), "{path}");
+        interpreters += usize::from(features.interpreter.is_some());
+        contexts += usize::from(matches!(features.contexts, Ok(Some(_))));
     }
     assert!(interpreters > 0, "Debian always has Perl");
     assert!(contexts > 0 || !std::path::Path::new(GO).exists());
@@ -198,7 +199,7 @@ fn a_process_finds_the_same_interpreters_and_contexts() {
 #[test]
 fn what_was_found_survives_the_messages_and_is_checked() {
     for example in DetectedInterpreter::examples() {
-        let found = Found {
+        let features = FileFeatures {
             contexts: Ok(Some(ContextLayout::default())),
             runtime: Some(FileRuntime::supported(
                 example.runtime,
@@ -206,10 +207,12 @@ fn what_was_found_survives_the_messages_and_is_checked() {
             )),
             interpreter: Some(example),
         };
-        let decoded = WireFound::from(&found).checked().map_err(|it| it.0);
-        assert_eq!(format!("{:?}", decoded.unwrap()), format!("{found:?}"));
+        let decoded = WireFileFeatures::from(&features)
+            .checked()
+            .map_err(|it| it.0);
+        assert_eq!(format!("{:?}", decoded.unwrap()), format!("{features:?}"));
     }
-    let unsupported = Found {
+    let unsupported = FileFeatures {
         contexts: Err("why".to_owned()),
         interpreter: None,
         runtime: Some(FileRuntime {
@@ -218,28 +221,30 @@ fn what_was_found_survives_the_messages_and_is_checked() {
             unsupported: Some("why not".to_owned()),
         }),
     };
-    let decoded = WireFound::from(&unsupported).checked().map_err(|it| it.0);
+    let decoded = WireFileFeatures::from(&unsupported)
+        .checked()
+        .map_err(|it| it.0);
     assert_eq!(
         format!("{:?}", decoded.unwrap()),
         format!("{unsupported:?}")
     );
-    let short = WireFound {
+    let short = WireFileFeatures {
         contexts: Some(vec![0; 3]),
-        ..WireFound::default()
+        ..WireFileFeatures::default()
     };
     assert!(short.checked().is_err());
-    let of_no_runtime = WireFound {
+    let of_no_runtime = WireFileFeatures {
         runtime: Some(WireRuntime::default()),
-        ..WireFound::default()
+        ..WireFileFeatures::default()
     };
     assert!(of_no_runtime.checked().is_err());
     let interpreter = WireInterpreter {
         text: "{}".to_owned(),
         program_data: vec![0; size_of::<Interpreter>()],
     };
-    let impossible = WireFound {
+    let impossible = WireFileFeatures {
         interpreter: Some(interpreter),
-        ..WireFound::default()
+        ..WireFileFeatures::default()
     };
     assert!(impossible.checked().is_err());
 }
@@ -291,9 +296,9 @@ fn tables_that_contradict_themselves_are_rejected() {
         rules: vec![EncodedRule(1), EncodedRule(2)],
     };
     let received = |table: &Table| {
-        let mut partial = Partial::default();
-        for piece in pieces(table) {
-            partial.add(&piece).map_err(|it| it.0)?;
+        let mut partial = PartialTable::default();
+        for chunk in chunks(table) {
+            partial.add(&chunk).map_err(|it| it.0)?;
         }
         partial.finish().map_err(|it| it.0)
     };
@@ -323,13 +328,13 @@ fn tables_that_contradict_themselves_are_rejected() {
 
 #[test]
 fn a_table_without_an_end_is_rejected() {
-    let mut partial = Partial::default();
-    let piece = Piece {
+    let mut partial = PartialTable::default();
+    let chunk = TableChunk {
         rows: vec![0; 256 << 10],
-        ..Piece::default()
+        ..TableChunk::default()
     };
     let accepted = (0..1000)
-        .take_while(|_| partial.add(&piece).is_ok())
+        .take_while(|_| partial.add(&chunk).is_ok())
         .count();
     assert!((100..200).contains(&accepted), "{accepted}");
 }

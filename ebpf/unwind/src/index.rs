@@ -220,7 +220,7 @@ impl Index {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
-            let pair = self.place(middle).read(source, PAIR)?;
+            let pair = self.pair_extent(middle).read(source, PAIR)?;
             if self.start(&pair)? <= address {
                 low = middle + 1;
             } else {
@@ -230,7 +230,7 @@ impl Index {
         Ok(low)
     }
 
-    fn place(&self, index: u64) -> Extent {
+    fn pair_extent(&self, index: u64) -> Extent {
         Extent {
             offset: self.pairs.offset + index * PAIR,
             size: PAIR,
@@ -258,7 +258,7 @@ impl Index {
         index: u64,
     ) -> Result<(u64, u64), UnwindTableError> {
         let what = self.pairs.what;
-        let pair = window.get(self.place(index).offset, PAIR);
+        let pair = window.get(self.pair_extent(index).offset, PAIR);
         let pair = pair.ok_or(UnwindTableError::Broken { what })?;
         Ok((self.relative(pair, 0)?, self.relative(pair, 4)?))
     }

@@ -52,7 +52,7 @@ pub(crate) struct Facts<'a> {
 struct Location {
     register: Register,
     offset: i64,
-    /// If the word at that address is read, the number added to it.
+    /// The number added to the word at that address; none if that is not read.
     plus: Option<i64>,
 }
 

@@ -15,7 +15,7 @@ pub struct Table {
     pub first_page: u64,
     pub pages: Vec<Page>,
     pub rows: Vec<Row>,
-    /// Without duplicates.
+    /// The rules that rows refer to, without duplicates.
     pub rules: Vec<EncodedRule>,
 }
 
@@ -43,10 +43,10 @@ impl Marker<'_> {
             .any(|range| range.start < start + first && range.end > start);
         let unruled = is_unruled.then(|| Row::new(start, self.gap()));
         let own: Vec<Row> = unruled.into_iter().chain(own.iter().copied()).collect();
-        for (place, row) in own.iter().enumerate() {
+        for (index, row) in own.iter().enumerate() {
             let at = start + u64::from(row.offset());
             let end = own
-                .get(place + 1)
+                .get(index + 1)
                 .map_or(start + PAGE_SIZE, |next| start + u64::from(next.offset()));
             let mut push = |at: u64| {
                 let rule = if is_loop(at) {

@@ -46,18 +46,18 @@ impl<'s, S: Source + ?Sized> Window<'s, S> {
             return None;
         }
         let has_it = |block: &Block| block.part(offset, size).is_some();
-        let place = match self.blocks.iter().position(has_it) {
-            Some(place) => place,
+        let index = match self.blocks.iter().position(has_it) {
+            Some(index) => index,
             None => {
-                let place = self.next;
-                self.next = (place + 1) % BLOCKS;
+                let index = self.next;
+                self.next = (index + 1) % BLOCKS;
                 let size = size.max(BLOCK).min(self.length - offset);
                 let mut bytes = vec![0; size as usize];
                 self.source.read_at(&mut bytes, offset).ok()?;
-                *self.blocks.get_mut(place)? = Block { offset, bytes };
-                place
+                *self.blocks.get_mut(index)? = Block { offset, bytes };
+                index
             }
         };
-        self.blocks.get(place)?.part(offset, size)
+        self.blocks.get(index)?.part(offset, size)
     }
 }

@@ -325,7 +325,7 @@ fn recordings_need_a_feature() {
     assert!(error.contains("without the feature `parca`"), "{error}");
 }
 
-/// pprof stores the sample count beside the weight: the two must not be added up.
+/// pprof stores the sample count next to the weight: the two must not be added up.
 #[test]
 fn pprof_sample_counts_are_not_added_to_the_values() {
     let mut model = read(STACKS.as_bytes()).unwrap();

@@ -32,7 +32,7 @@ pub struct FrameAdder<'a> {
     strings: Numbers,
     /// By mapping of a file, the attributes of its last location, and the frame of such code without a symbol.
     codes: HashMap<MappingIdx, (Vec<AttributeIdx>, Frame), RandomState>,
-    /// Those of the last location.
+    /// The frames added for the last location.
     added: Vec<FrameId>,
 }
 

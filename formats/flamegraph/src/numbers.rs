@@ -15,10 +15,10 @@ impl Numbers {
         number.filter(|number| *number != NOT_YET)
     }
 
-    /// Without effect for a row that is not in the table.
+    /// Sets the number of a row; rows that are not in the table are ignored.
     pub fn set(&mut self, row: usize, number: u32) {
-        if let Some(place) = self.0.get_mut(row) {
-            *place = number;
+        if let Some(slot) = self.0.get_mut(row) {
+            *slot = number;
         }
     }
 

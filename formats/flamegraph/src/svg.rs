@@ -39,7 +39,7 @@ pub fn svg(tree: &CallTree, source: &Source, title: &str) -> String {
         now: 1.0 / total,
         base: 0.0,
     };
-    draw(tree, title, "", &scale, |frame, values| Look {
+    draw(tree, title, "", &scale, |frame, values| RectangleStyle {
         values: format!(
             "{} ({:.2}%)",
             amount(values.value, &source.sample_type.unit),
@@ -80,7 +80,7 @@ pub fn difference_svg(tree: &CallTree, source: &Source, title: &str, relation: R
             values.value as f64 * scale.now,
             values.base as f64 * scale.base,
         );
-        Look {
+        RectangleStyle {
             values: format!(
                 "{} before ({:.2}%), {} after ({:.2}%)",
                 amount(values.base, unit),
@@ -105,7 +105,7 @@ impl Scale {
     }
 }
 
-struct Look {
+struct RectangleStyle {
     values: String,
     color: String,
 }
@@ -115,7 +115,7 @@ fn draw(
     title: &str,
     legend: &str,
     scale: &Scale,
-    look: impl Fn(&Frame, Values) -> Look,
+    style: impl Fn(&Frame, Values) -> RectangleStyle,
 ) -> String {
     let layout = Layout::new(tree, MAX_NODES);
     let rows = rectangles(&layout, scale);
@@ -134,7 +134,7 @@ fn draw(
             continue;
         };
         let label = tree.frames.label(layout.frame[it.row]);
-        let Look { values, color } = look(frame, layout.total[it.row]);
+        let RectangleStyle { values, color } = style(frame, layout.total[it.row]);
         let (x, y) = (it.x, HEADER + (depth - 1 - it.depth) * ROW);
         let _ = write!(
             out,

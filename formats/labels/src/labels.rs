@@ -64,7 +64,7 @@ impl<'a> Labels<'a> {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        match self.place(name) {
+        match self.find_source(name) {
             Some(LabelSource::Given(row)) => Some(self.rows.at(row).text()),
             Some(LabelSource::Set(set)) => Some(&self.set[set].value),
             None => None,
@@ -73,7 +73,7 @@ impl<'a> Labels<'a> {
 
     /// The value, borrowed from the rows if unchanged; empty for a missing label.
     pub(crate) fn value(&self, name: &str) -> Cow<'a, str> {
-        match self.place(name) {
+        match self.find_source(name) {
             Some(LabelSource::Given(row)) => Cow::Borrowed(self.rows.at(row).text()),
             Some(LabelSource::Set(set)) => self.set[set].value.clone(),
             None => Cow::Borrowed(""),
@@ -150,12 +150,12 @@ impl<'a> Labels<'a> {
                 self.note(number, State::Removed);
             }
         }
-        for place in 0..self.set.len() {
-            if keep(self.label(&self.set[place])) {
+        for index in 0..self.set.len() {
+            if keep(self.label(&self.set[index])) {
                 continue;
             }
-            self.set[place].value = Cow::Borrowed("");
-            if let Named::Row(row) = self.set[place].name {
+            self.set[index].value = Cow::Borrowed("");
+            if let Named::Row(row) = self.set[index].name {
                 self.note(row, State::Removed);
             }
         }
@@ -174,7 +174,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    fn place(&self, name: &str) -> Option<LabelSource> {
+    fn find_source(&self, name: &str) -> Option<LabelSource> {
         if let Some(row) = self.rows.find(name) {
             return match self.state(row) {
                 State::Given => Some(LabelSource::Given(row)),

@@ -12,7 +12,7 @@ pub struct Alias {
     pub attribute: &'static str,
     /// Parca Agent's name.
     pub label: &'static str,
-    pub place: LabelSource,
+    pub source: LabelSource,
     /// Only for containers of this runtime (`container.runtime.name`).
     pub runtime: Option<&'static str>,
 }
@@ -30,21 +30,21 @@ const fn of_resource(attribute: &'static str, label: &'static str) -> Alias {
     Alias {
         attribute,
         label,
-        place: LabelSource::Resource,
+        source: LabelSource::Resource,
         runtime: None,
     }
 }
 
 const fn of_sample(attribute: &'static str, label: &'static str) -> Alias {
     Alias {
-        place: LabelSource::Sample,
+        source: LabelSource::Sample,
         ..of_resource(attribute, label)
     }
 }
 
 const fn presence(attribute: &'static str, label: &'static str) -> Alias {
     Alias {
-        place: LabelSource::Presence,
+        source: LabelSource::Presence,
         ..of_resource(attribute, label)
     }
 }
@@ -183,20 +183,20 @@ pub const ALIASES: &[Alias] = &[
 ];
 
 /// The label that Parca Agent sends for an attribute; `None` if it only shows the attribute to rules.
-pub fn label_sent_for(attribute: &str, place: LabelSource) -> Option<&'static str> {
-    let alias = sent(place).find(|alias| alias.attribute == attribute);
+pub fn label_sent_for(attribute: &str, source: LabelSource) -> Option<&'static str> {
+    let alias = sent(source).find(|alias| alias.attribute == attribute);
     alias.map(|alias| alias.label)
 }
 
 /// The attribute of a label that Parca Agent sends without any rule.
-pub fn attribute_of(label: &str, place: LabelSource) -> Option<&'static str> {
-    let alias = sent(place).find(|alias| alias.label == label);
+pub fn attribute_of(label: &str, source: LabelSource) -> Option<&'static str> {
+    let alias = sent(source).find(|alias| alias.label == label);
     alias.map(|alias| alias.attribute)
 }
 
-fn sent(place: LabelSource) -> impl Iterator<Item = &'static Alias> {
+fn sent(source: LabelSource) -> impl Iterator<Item = &'static Alias> {
     let aliases = ALIASES.iter();
-    aliases.filter(move |alias| alias.place == place && !alias.label.starts_with("__"))
+    aliases.filter(move |alias| alias.source == source && !alias.label.starts_with("__"))
 }
 
 // === impl Alias ===

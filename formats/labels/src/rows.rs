@@ -130,8 +130,8 @@ impl LabelRows {
                 continue;
             };
             let labels = labels_for(key, runtime);
-            for (label, place) in &labels {
-                if *place == LabelSource::Presence && taken.insert(label.clone()) {
+            for (label, source) in &labels {
+                if *source == LabelSource::Presence && taken.insert(label.clone()) {
                     rows.push(Row {
                         name: label.clone(),
                         aliases: Vec::new(),
@@ -267,7 +267,7 @@ impl Changes {
 
 fn labels_for(key: &str, runtime: Option<&str>) -> Vec<(Cow<'static, str>, LabelSource)> {
     let fits = |alias: &&Alias| alias.runtime.is_none() || alias.runtime == runtime;
-    let label = |alias: &Alias| Some((alias.label_for(key)?, alias.place));
+    let label = |alias: &Alias| Some((alias.label_for(key)?, alias.source));
     ALIASES.iter().filter(fits).filter_map(label).collect()
 }
 

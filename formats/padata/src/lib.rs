@@ -1,16 +1,16 @@
-//! Folders of `.padata` files, as the exporter `padata` and Parca Agent record them: the files that are there, who has one
+//! Directories of `.padata` files, as the exporter `padata` and Parca Agent record them: the files that are there, who has one
 //! open, and how far each is delivered.
 //!
 //! What is inside a file is `profcol-parca`'s.
 
+mod directory;
 mod file;
-mod folder;
 mod survey;
 
-pub use file::{Contents, Next, Owned};
-pub use folder::{
+pub use directory::{
     Delivered, Progress, files, ignore_not_found, is_compressed, remove_orphans, with_ending,
 };
+pub use file::{Contents, Next, Owned};
 pub use survey::{Extent, Recording, State, survey};
 
 /// The default limit of a record. A longer one makes its file unreadable.

@@ -1,4 +1,4 @@
-//! The content of a folder of recordings, without delivering it.
+//! The content of a directory of recordings, without delivering it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use profcol_parca::padata::{BadFile, created_seconds};
 use profcol_parca::read_samples;
 
 use crate::DEFAULT_MAX_RECORD_MIB;
+use crate::directory::{Delivered, Progress, files};
 use crate::file::Owned;
-use crate::folder::{Delivered, Progress, files};
 
 /// A recording file.
 #[derive(Debug)]
@@ -48,9 +48,9 @@ pub struct Extent {
     pub damage: Option<String>,
 }
 
-/// The files of a folder, oldest first.
-pub fn survey(folder: &Path) -> io::Result<Vec<Recording>> {
-    let files = files(folder)?.into_iter();
+/// The files of a directory, oldest first.
+pub fn survey(directory: &Path) -> io::Result<Vec<Recording>> {
+    let files = files(directory)?.into_iter();
     let recordings = files.map(|path| Recording {
         bytes: path.metadata().map_or(0, |file| file.len()),
         begun: created_seconds(&path),

@@ -67,8 +67,8 @@ impl<'a> Frames<'a> {
     pub fn new(model: &'a Model) -> Self {
         let mut keys = [None; KEYS.len()];
         for (row, text) in (0..).zip(model.dictionary.strings.iter()) {
-            if let Some(place) = KEYS.iter().position(|key| *key == text) {
-                keys[place].get_or_insert(Idx::new(row));
+            if let Some(index) = KEYS.iter().position(|key| *key == text) {
+                keys[index].get_or_insert(Idx::new(row));
             }
         }
         let [frame_type, build_ids @ ..] = keys;

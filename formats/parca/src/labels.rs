@@ -26,7 +26,7 @@ const RESERVED: [&str; 9] = [
 /// Length of a task's name (`comm`) in the kernel.
 const COMM_BYTES: usize = 15;
 
-/// Which labels to send beside those that Parca Agent always sends.
+/// Which labels to send in addition to those that Parca Agent always sends.
 /// If several places have the same label, the closest to the sample wins: sample, profile, scope, resource, external
 /// labels.
 #[derive(Clone, Debug, Default)]
@@ -102,8 +102,8 @@ impl LabelRules {
         labels
     }
 
-    fn label<'a>(&self, key: &'a str, place: Option<LabelSource>) -> Option<Cow<'a, str>> {
-        if let Some(name) = place.and_then(|place| label_sent_for(key, place)) {
+    fn label<'a>(&self, key: &'a str, source: Option<LabelSource>) -> Option<Cow<'a, str>> {
+        if let Some(name) = source.and_then(|source| label_sent_for(key, source)) {
             return Some(Cow::Borrowed(name));
         }
         let is_left_out = self.left_out.iter().any(|pattern| pattern.matches(key));
@@ -115,7 +115,7 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|beginning| name.starts_with(beginning))
         || [LabelSource::Sample, LabelSource::Resource]
             .iter()
-            .any(|&place| attribute_of(name, place).is_some())
+            .any(|&source| attribute_of(name, source).is_some())
 }
 
 fn push(labels: &mut Vec<(String, String)>, name: &str, value: &Value) {

@@ -122,7 +122,7 @@ const MAX_LABEL_BYTES: usize = 64 << 20;
 struct Group {
     resource: Arc<Resource>,
     profiles: Vec<Building>,
-    places: HashMap<Kind, usize>,
+    indices: HashMap<Kind, usize>,
 }
 
 /// The common part of the rows of a profile.
@@ -165,9 +165,9 @@ impl<'a> Grouping<'a> {
         };
         let group = self.group(row)?;
         let Group {
-            profiles, places, ..
+            profiles, indices, ..
         } = &mut self.resources[group];
-        let place = *places.entry(kind).or_insert_with(|| {
+        let index = *indices.entry(kind).or_insert_with(|| {
             profiles.push(Building {
                 kind,
                 row,
@@ -176,7 +176,7 @@ impl<'a> Grouping<'a> {
             });
             profiles.len() - 1
         });
-        let profile = &mut profiles[place];
+        let profile = &mut profiles[index];
         let key = (stack, attributes);
         let (values, times) = profile.observed.entry(key).or_insert_with_key(|key| {
             profile.order.push(key.clone());
@@ -218,7 +218,7 @@ impl<'a> Grouping<'a> {
                 ..Resource::default()
             }),
             profiles: Vec::new(),
-            places: HashMap::new(),
+            indices: HashMap::new(),
         });
         self.groups.insert(keys, group);
         Ok(group)
@@ -246,12 +246,12 @@ impl<'a> Grouping<'a> {
         let mut resources = Vec::with_capacity(self.resources.len());
         for group in std::mem::take(&mut self.resources) {
             let mut scopes: Vec<ScopeProfiles> = Vec::new();
-            let mut places: HashMap<String, usize> = HashMap::new();
+            let mut indices: HashMap<String, usize> = HashMap::new();
             for building in group.profiles {
                 let name = samples.producer.text(building.row).into_owned();
                 let profile = Arc::new(self.profile(building));
-                let place = match places.get(&name) {
-                    Some(&place) => place,
+                let index = match indices.get(&name) {
+                    Some(&index) => index,
                     None => {
                         scopes.push(ScopeProfiles {
                             scope: Some(Arc::new(Scope {
@@ -260,11 +260,11 @@ impl<'a> Grouping<'a> {
                             })),
                             ..ScopeProfiles::default()
                         });
-                        places.insert(name, scopes.len() - 1);
+                        indices.insert(name, scopes.len() - 1);
                         scopes.len() - 1
                     }
                 };
-                scopes[place].profiles.push(profile);
+                scopes[index].profiles.push(profile);
             }
             resources.push(ResourceProfiles {
                 resource: Some(group.resource),

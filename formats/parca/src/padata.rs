@@ -46,7 +46,7 @@ pub fn writer(path: &Path) -> Option<u32> {
     rest.split_once('.')?.0.parse().ok()
 }
 
-/// The progress file of a file: beside it, under a name that stays the same when the file is compressed.
+/// The progress file of a file: next to it, under a name that stays the same when the file is compressed.
 pub fn progress_file(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.trim_end_matches(".zst");
@@ -117,7 +117,7 @@ pub struct TooLong(usize);
 /// A batch read from a file.
 #[derive(Debug)]
 pub struct Batch {
-    /// Its offset.
+    /// The offset of the record in the file.
     pub at: u64,
     pub samples: Vec<u8>,
     /// The older layout only: stacks that are new in the file.

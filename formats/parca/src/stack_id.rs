@@ -40,8 +40,8 @@ impl<'a> StackIds<'a> {
             bytes.extend_from_slice(&self.location(location).to_be_bytes());
         }
         let id = shortened(XxHash3_128::oneshot(&bytes));
-        if let Some(place) = self.stacks.get_mut(stack.row()) {
-            *place = Some(id);
+        if let Some(slot) = self.stacks.get_mut(stack.row()) {
+            *slot = Some(id);
         }
         id
     }
@@ -51,8 +51,8 @@ impl<'a> StackIds<'a> {
             return *hash;
         }
         let hash = self.hash(location);
-        if let Some(place) = self.locations.get_mut(location.row()) {
-            *place = Some(hash);
+        if let Some(slot) = self.locations.get_mut(location.row()) {
+            *slot = Some(hash);
         }
         hash
     }

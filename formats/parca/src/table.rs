@@ -214,8 +214,8 @@ impl<'a> Building<'a> {
             Some((name, text))
         });
         let label = label.map(|(name, text)| self.label(&name, &text));
-        if let Some(place) = self.of_attributes.get_mut(row.row()) {
-            *place = Some(label);
+        if let Some(slot) = self.of_attributes.get_mut(row.row()) {
+            *slot = Some(label);
         }
         label
     }

@@ -10,11 +10,11 @@ use profcol_parca::debuginfo::{
 
 /// The messages of a recorded call, in order.
 fn recorded(call: &str) -> Vec<Vec<u8>> {
-    let folder = concat!(
+    let directory = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/golden/parca/debuginfo"
     );
-    let path = PathBuf::from(folder).join(format!("{call}.frames"));
+    let path = PathBuf::from(directory).join(format!("{call}.frames"));
     let bytes = fs::read(&path).expect("recording exists");
     let mut rest = &bytes[..];
     let mut messages = Vec::new();

@@ -17,8 +17,8 @@ use profcol_profile::{CheckOptions, Model, Profiles, check};
 use records::{LIMIT, compressed, encode_v1, encode_v2};
 
 fn golden(path: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/parca");
-    PathBuf::from(folder).join(path)
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/parca");
+    PathBuf::from(directory).join(path)
 }
 
 /// The messages of a recorded exchange: whether the client sent it, and the record in it.
@@ -41,9 +41,9 @@ fn messages(path: &PathBuf) -> Vec<(bool, Vec<u8>)> {
     messages
 }
 
-fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
-    let folder = golden(folder);
-    let entries = fs::read_dir(folder).expect("a folder");
+fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
+    let directory = golden(directory);
+    let entries = fs::read_dir(directory).expect("a directory");
     let paths = entries.map(|entry| entry.expect("readable entry").path());
     let mut paths: Vec<PathBuf> = paths
         .filter(|path| path.to_string_lossy().ends_with(ending))
@@ -233,8 +233,8 @@ fn every_layout_takes_at_most_half_of_the_agents_bytes() {
         let messages = messages(path);
         messages.iter().map(|(_, record)| record.len()).sum()
     };
-    for folder in ["online-v1", "online-v2"] {
-        for path in files(folder, ".frames") {
+    for directory in ["online-v1", "online-v2"] {
+        for path in files(directory, ".frames") {
             let messages = messages(&path);
             let stacks = messages.get(2).map(|(_, stacks)| &stacks[..]);
             let model = decode(&messages[0].1, stacks.as_slice());

@@ -13,7 +13,7 @@ use profcol_profile::Model;
 use profcol_profile::testkit::model_of;
 use records::{LIMIT, compressed, encode_v1, encode_v2};
 
-fn folder(target: &str) -> PathBuf {
+fn directory(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/seeds")
         .join(target)
@@ -21,9 +21,9 @@ fn folder(target: &str) -> PathBuf {
 
 /// The seed of that name; `made` is its generated content.
 fn seed(target: &str, name: &str, made: &[u8]) -> Vec<u8> {
-    let path = folder(target).join(name);
+    let path = directory(target).join(name);
     if std::env::var_os("UPDATE").is_some_and(|update| update == "1") {
-        fs::create_dir_all(folder(target)).expect("a folder");
+        fs::create_dir_all(directory(target)).expect("a directory");
         fs::write(&path, made).expect("written");
     }
     fs::read(&path)

@@ -37,7 +37,7 @@ pub struct UnnamedLocation(pub(super) Id);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub labels: LabelSelection,
-    /// Also write the weight of the samples by their period, and make it the default: `cpu/nanoseconds` beside
+    /// Also write the weight of the samples by their period, and make it the default: `cpu/nanoseconds` next to
     /// `samples/count`.
     pub period_values: bool,
 }

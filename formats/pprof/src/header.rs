@@ -1,4 +1,4 @@
-//! The fields of a file beside its tables and samples, and its profiles: one per sample type.
+//! The fields of a file apart from its tables and samples, and its profiles: one per sample type.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use profcol_profile::{
     StringIdx, Value, ValueType,
 };
 
-/// The fields beside the tables and samples; strings are rows of the file's string table.
+/// The fields apart from the tables and samples; strings are rows of the file's string table.
 #[derive(Default)]
 pub(super) struct Header<'a> {
     pub sample_types: Vec<TypeRows>,

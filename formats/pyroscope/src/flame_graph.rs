@@ -76,7 +76,7 @@ impl Rows {
             sides,
             root,
         );
-        let mut places: Vec<RowEnds> = Vec::new();
+        let mut row_ends: Vec<RowEnds> = Vec::new();
         let mut of_frame: HashMap<FrameId, i64> = HashMap::new();
         let bars = layout.depth.iter().zip(&layout.frame);
         let values = layout.total.iter().zip(&layout.own);
@@ -86,21 +86,21 @@ impl Rows {
                 .or_insert_with(|| names.index(tree.frames.label(frame)));
             let depth = depth as usize;
             // A node is at most one level deeper than the previous one, so no row is skipped.
-            if places.len() <= depth {
-                places.resize(depth + 1, RowEnds::default());
+            if row_ends.len() <= depth {
+                row_ends.resize(depth + 1, RowEnds::default());
             }
             if rows.levels.len() <= depth + 1 {
                 rows.levels.resize(depth + 2, Level::default());
             }
-            let Some(place) = places.get_mut(depth) else {
+            let Some(ends) = row_ends.get_mut(depth) else {
                 continue;
             };
-            let begin = place.next;
-            rows.add_bar(depth + 1, place, (total, own), sides, name);
+            let begin = ends.next;
+            rows.add_bar(depth + 1, ends, (total, own), sides, name);
             // Its callees start at the same position.
-            match places.get_mut(depth + 1) {
+            match row_ends.get_mut(depth + 1) {
                 Some(below) => below.next = begin,
-                None => places.push(RowEnds {
+                None => row_ends.push(RowEnds {
                     next: begin,
                     ..RowEnds::default()
                 }),
@@ -113,7 +113,7 @@ impl Rows {
     fn add_bar(
         &mut self,
         row: usize,
-        place: &mut RowEnds,
+        ends: &mut RowEnds,
         (total, own): (Values, Values),
         sides: &[Side],
         name: i64,
@@ -126,16 +126,16 @@ impl Rows {
                 Side::Current => values.value,
                 Side::Base => values.base,
             };
-            let offset = of(place.next).saturating_sub(of(place.end));
+            let offset = of(ends.next).saturating_sub(of(ends.end));
             let numbers = [offset, of(total), of(own)].map(number);
             level.values.extend(numbers);
             self.max_self = self.max_self.max(number(of(own)));
         }
         level.values.push(name);
         for (side, width) in [(Side::Current, total.value), (Side::Base, total.base)] {
-            place.next.add(side, width);
+            ends.next.add(side, width);
         }
-        place.end = place.next;
+        ends.end = ends.next;
     }
 }
 

@@ -27,5 +27,5 @@ pub use extraction::Extraction;
 pub use parts::{CommonLink, common, package, split};
 pub use plan::Plan;
 pub use selection::{Contents, Dwarf};
-pub use separate::{Places, Separate, build_id, separate};
+pub use separate::{SearchPaths, Separate, build_id, separate};
 pub use split_dwarf::ExternalDwarf;

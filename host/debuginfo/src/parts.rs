@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use profcol_elf::{Elf, Source};
 
 use crate::separate::{by_build_id, first};
-use crate::{Places, Separate, build_id};
+use crate::{SearchPaths, Separate, build_id};
 
 /// A path and an id.
 const MAX_LINK: u64 = 8192;
@@ -89,37 +89,39 @@ impl CommonLink {
 }
 
 /// The file with the common part; `from` is the path of the file with the link.
-pub fn common(link: &CommonLink, from: &Path, places: &Places<'_>) -> Option<Separate> {
+pub fn common(link: &CommonLink, from: &Path, search_paths: &SearchPaths<'_>) -> Option<Separate> {
     let mut candidates = Vec::new();
     if let Some(id) = link.build_id() {
-        candidates.extend(by_build_id(id, places));
+        candidates.extend(by_build_id(id, search_paths));
     }
-    candidates.push(folder(from).join(&link.path));
-    first(places, candidates, |file| link.is_to(file))
+    candidates.push(directory(from).join(&link.path));
+    first(search_paths, candidates, |file| link.is_to(file))
 }
 
 /// The package of all `.dwo` files of an executable; `debug_file` is the file with the rest of its DWARF.
-pub fn package(debug_file: Option<&Path>, places: &Places<'_>) -> Option<Separate> {
+pub fn package(debug_file: Option<&Path>, search_paths: &SearchPaths<'_>) -> Option<Separate> {
     let add = |path: &Path| {
         let mut path = path.as_os_str().to_owned();
         path.push(".dwp");
         PathBuf::from(path)
     };
-    let siblings = [Some(places.executable), debug_file].into_iter().flatten();
+    let siblings = [Some(search_paths.executable), debug_file]
+        .into_iter()
+        .flatten();
     let mut candidates: Vec<PathBuf> = siblings.map(add).collect();
-    let below = places.executable.strip_prefix("/");
-    let below = add(below.unwrap_or(places.executable));
-    candidates.extend(places.directories.iter().map(|it| it.join(&below)));
-    first(places, candidates, has_split_units)
+    let below = search_paths.executable.strip_prefix("/");
+    let below = add(below.unwrap_or(search_paths.executable));
+    candidates.extend(search_paths.directories.iter().map(|it| it.join(&below)));
+    first(search_paths, candidates, has_split_units)
 }
 
 /// A `.dwo` file by its name and the compilation directory of its unit.
-pub fn split(compiled_in: &Path, name: &Path, places: &Places<'_>) -> Option<Separate> {
-    let folder = folder(places.executable);
-    let mut candidates = vec![folder.join(compiled_in).join(name)];
+pub fn split(compiled_in: &Path, name: &Path, search_paths: &SearchPaths<'_>) -> Option<Separate> {
+    let directory = directory(search_paths.executable);
+    let mut candidates = vec![directory.join(compiled_in).join(name)];
     // A relocated build has it next to the executable.
-    candidates.extend(name.file_name().map(|name| folder.join(name)));
-    first(places, candidates, has_split_units)
+    candidates.extend(name.file_name().map(|name| directory.join(name)));
+    first(search_paths, candidates, has_split_units)
 }
 
 /// Whether a file has the units of a `.dwo` file or a package. The executable names the path: no other file must be read
@@ -129,7 +131,7 @@ fn has_split_units(file: &File) -> bool {
     elf.is_some_and(|elf| elf.find_debug("info.dwo").is_some())
 }
 
-fn folder(path: &Path) -> &Path {
+fn directory(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 

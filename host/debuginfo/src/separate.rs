@@ -18,7 +18,7 @@ const MAX_LINK: u64 = 4096;
 const PIECE: usize = 256 << 10;
 
 /// Where to search.
-pub struct Places<'a> {
+pub struct SearchPaths<'a> {
     /// The roots of the process that runs the executable and of profcol.
     pub roots: &'a [PathBuf],
     /// The executable's path relative to its root.
@@ -42,21 +42,24 @@ pub fn build_id(source: &(impl Source + ?Sized)) -> Option<Box<[u8]>> {
 }
 
 /// The debug file of this executable.
-pub fn separate(source: &(impl Source + ?Sized), places: &Places<'_>) -> Option<Separate> {
+pub fn separate(
+    source: &(impl Source + ?Sized),
+    search_paths: &SearchPaths<'_>,
+) -> Option<Separate> {
     let identity = Identity::of(source)?;
-    let candidates = identity.candidates(places);
-    first(places, candidates, |file| {
-        identity.is_of(file, places.goes_on)
+    let candidates = identity.candidates(search_paths);
+    first(search_paths, candidates, |file| {
+        identity.is_of(file, search_paths.goes_on)
     })
 }
 
 /// The first matching candidate below any root.
 pub(crate) fn first(
-    places: &Places<'_>,
+    search_paths: &SearchPaths<'_>,
     candidates: Vec<PathBuf>,
     is_right: impl Fn(&File) -> bool,
 ) -> Option<Separate> {
-    for root in places.roots {
+    for root in search_paths.roots {
         let Ok(root) = Root::open(root) else {
             continue;
         };
@@ -73,13 +76,13 @@ pub(crate) fn first(
 }
 
 /// The paths where distributions install a debug file with this build id.
-pub(crate) fn by_build_id(id: &[u8], places: &Places<'_>) -> Vec<PathBuf> {
+pub(crate) fn by_build_id(id: &[u8], search_paths: &SearchPaths<'_>) -> Vec<PathBuf> {
     let [first, rest @ ..] = id else {
         return Vec::new();
     };
     let path = format!(".build-id/{first:02x}/{}.debug", hex(rest));
-    let folders = places.directories.iter();
-    folders.map(|folder| folder.join(&path)).collect()
+    let directories = search_paths.directories.iter();
+    directories.map(|directory| directory.join(&path)).collect()
 }
 
 /// How an executable identifies its debug file.
@@ -104,16 +107,16 @@ impl Identity {
     }
 
     /// Most likely first.
-    fn candidates(&self, places: &Places<'_>) -> Vec<PathBuf> {
+    fn candidates(&self, search_paths: &SearchPaths<'_>) -> Vec<PathBuf> {
         let id = self.build_id.as_deref().unwrap_or_default();
-        let mut candidates = by_build_id(id, places);
+        let mut candidates = by_build_id(id, search_paths);
         if let Some(DebugLink { name, .. }) = &self.link {
-            let folder = places.executable.parent().unwrap_or(Path::new("/"));
-            candidates.push(folder.join(name));
-            candidates.push(folder.join(".debug").join(name));
-            let below = folder.strip_prefix("/").unwrap_or(folder);
-            let in_folder = |directory: &PathBuf| directory.join(below).join(name);
-            candidates.extend(places.directories.iter().map(in_folder));
+            let parent = search_paths.executable.parent().unwrap_or(Path::new("/"));
+            candidates.push(parent.join(name));
+            candidates.push(parent.join(".debug").join(name));
+            let below = parent.strip_prefix("/").unwrap_or(parent);
+            let in_directory = |directory: &PathBuf| directory.join(below).join(name);
+            candidates.extend(search_paths.directories.iter().map(in_directory));
         }
         candidates
     }

@@ -21,7 +21,7 @@ const SIGNATURE: [u8; 4] = *b"RTR\0";
 /// From .NET Core 2.1, whose instances are in the present hash table, to the newest with a known layout.
 const VERSIONS: std::ops::RangeInclusive<u16> = 2..=17;
 const MAX_SECTIONS: u32 = 64;
-/// Those of the largest framework assembly have one megabyte.
+/// Maximum size of a section; the largest framework assembly has one megabyte.
 const MAX_SECTION: u64 = 32 << 20;
 /// Generic instances; the framework's assemblies have up to 13,000.
 const MAX_INSTANCES: usize = 1 << 18;
@@ -78,7 +78,7 @@ pub struct R2rMethod {
     /// `None` for an instance of a method of another assembly that only that assembly can name.
     pub token: Option<MethodToken>,
     pub start: u32,
-    /// Its end, or the start of the next method.
+    /// The end of its code, or the start of the next method.
     pub end: u32,
     pub(crate) function: u32,
 }
@@ -179,7 +179,7 @@ impl Assembly {
 }
 
 impl ReadyToRun {
-    /// Its size in memory.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         self.entries.len() * size_of::<Entry>()
     }
@@ -282,7 +282,7 @@ impl Sections<'_> {
 struct RuntimeFunctions<'b> {
     bytes: &'b [u8],
     size: usize,
-    /// Of the last one.
+    /// The end of the last function.
     end: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::error::damaged;
 use crate::image::Machine;
 
 const FUNCTION_BYTES: u64 = 12;
-/// Of the largest framework assembly: half a megabyte.
+/// Maximum size of unwind data; the largest framework assembly has half a megabyte.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// Native code with one prologue: a method, a part of it, or one of its exception handlers. Addresses are relative to the image.

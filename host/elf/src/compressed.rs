@@ -29,7 +29,7 @@ pub struct Compressed {
 }
 
 impl Compressed {
-    /// With a gABI header. Looks at no more than `limit` bytes.
+    /// Opens a section with a gABI header. Reads no more than `limit` bytes.
     pub fn open(
         source: &(impl Source + ?Sized),
         section: Extent,
@@ -50,7 +50,7 @@ impl Compressed {
         })
     }
 
-    /// With a magic number followed by the size.
+    /// Opens a section with a magic number followed by the size.
     fn open_gnu(
         source: &(impl Source + ?Sized),
         section: Extent,

@@ -14,7 +14,7 @@ use crate::root::{Regular, Root};
 /// Size limit of a list of mounts: enough for twenty thousand.
 const MAX_MOUNTS_BYTES: u64 = 4 << 20;
 
-/// The link to the file that is mapped at a range, in the process with this folder in `/proc`. Its name has no leading zeros,
+/// The link to the file that is mapped at a range, in the process with this directory in `/proc`. Its name has no leading zeros,
 /// unlike the range in a list of mappings.
 pub fn map_files_link(process: &Path, range: &Range<u64>) -> PathBuf {
     process.join(format!("map_files/{:x}-{:x}", range.start, range.end))
@@ -22,7 +22,7 @@ pub fn map_files_link(process: &Path, range: &Range<u64>) -> PathBuf {
 
 impl Mapping {
     /// Opens its file if that is a regular one: also deleted or replaced ones, and those of other mount namespaces, as far as
-    /// permissions allow. `process` is the folder of the process in `/proc`.
+    /// permissions allow. `process` is the directory of the process in `/proc`.
     pub fn open(&self, process: &Path) -> io::Result<File> {
         let Some(key) = self.file else {
             return Err(other("the mapping has no file"));
@@ -104,7 +104,7 @@ mod tests {
         found.expect("it is mapped")
     }
 
-    /// The folder of a process with this root, whose mappings cannot be followed.
+    /// The directory of a process with this root, whose mappings cannot be followed.
     fn process_with_root(root: &Path) -> TempDir {
         let process = tempfile::tempdir().unwrap();
         symlink(root, process.path().join("root")).unwrap();
@@ -174,12 +174,12 @@ mod tests {
     }
 
     /// A program at this address, once it has deleted itself.
-    fn deleted_program(folder: &Path, options: &[&str]) -> Option<Child> {
+    fn deleted_program(directory: &Path, options: &[&str]) -> Option<Child> {
         const SOURCE: &str = "#include <stdio.h>\n#include <unistd.h>\n\
             int main(int count, char **words) { unlink(words[0]); puts(\"deleted\"); fflush(stdout); return getchar(); }";
-        let source = folder.join("source.c");
+        let source = directory.join("source.c");
         fs::write(&source, SOURCE).unwrap();
-        let program = folder.join("program");
+        let program = directory.join("program");
         let mut compiler = Command::new("gcc");
         compiler.args(options).arg(source).arg("-o").arg(&program);
         let Ok(compiled) = compiler.status() else {
@@ -200,11 +200,11 @@ mod tests {
     #[test]
     fn opens_deleted_programs_at_any_address() {
         for options in [["-no-pie"], ["-pie"]] {
-            let folder = tempfile::tempdir().unwrap();
-            let Some(mut child) = deleted_program(folder.path(), &options) else {
+            let directory = tempfile::tempdir().unwrap();
+            let Some(mut child) = deleted_program(directory.path(), &options) else {
                 return;
             };
-            let program = folder.path().join("program");
+            let program = directory.path().join("program");
             assert!(!program.exists());
             let process = PathBuf::from(format!("/proc/{}", child.id()));
             let found: Vec<Mapping> = mappings(&process)

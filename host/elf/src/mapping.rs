@@ -35,7 +35,7 @@ pub struct Mappings<R> {
     line: Vec<u8>,
 }
 
-/// The mappings of the process, or of the thread, with this folder in `/proc`.
+/// The mappings of the process, or of the thread, with this directory in `/proc`.
 pub fn mappings(process: &Path) -> io::Result<Mappings<BufReader<File>>> {
     let maps = File::open(process.join("maps"))?;
     Ok(Mappings::new(BufReader::new(maps)))

@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn opens_regular_files_below_the_root_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("root");
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
         fs::create_dir_all(root.join("etc")).unwrap();
-        fs::write(folder.path().join("secret"), "outside").unwrap();
+        fs::write(directory.path().join("secret"), "outside").unwrap();
         fs::write(root.join("etc/name"), "inside").unwrap();
         symlink("/etc/name", root.join("absolute")).unwrap();
         symlink("../../secret", root.join("upwards")).unwrap();

@@ -10,7 +10,7 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    pub fn of(image: &'a str) -> Self {
+    pub fn parse(image: &'a str) -> Self {
         let (rest, digest) = match image.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (image, None),
@@ -43,7 +43,7 @@ mod tests {
             ("a/b:1@sha256:12", "a/b", Some("1"), Some("sha256:12")),
             ("", "", None, None),
         ] {
-            assert_eq!(Image::of(text), Image { name, tag, digest }, "{text}");
+            assert_eq!(Image::parse(text), Image { name, tag, digest }, "{text}");
         }
     }
 }

@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn finds_build_ids_in_sections() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("go");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("go");
         let notes: [(&[u8; 4], u32, &[u8]); 3] = [
             (b"Go\0\0", 4, b"a/b/c"),
             (b"GNU\0", 3, b"\x01\xfe"),
@@ -148,8 +148,8 @@ mod tests {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut file, &mut bytes).expect("readable");
         bytes.truncate(1 << 16);
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("damaged");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("damaged");
         for position in (0..4096).step_by(7).chain(0..64) {
             let mut damaged = bytes.clone();
             damaged[position] ^= 0xff;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use profcol_elf::{Mapping, mappings};
 
-/// The first mapping of code of each file, ordered by address; of the process with this folder in `/proc`. An error if the process is
+/// The first mapping of code of each file, ordered by address; of the process with this directory in `/proc`. An error if the process is
 /// gone or belongs to another user.
 pub fn mapped_code(process: &Path) -> io::Result<Vec<Mapping>> {
     first_of_files(mappings(process)?)

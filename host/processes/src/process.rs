@@ -91,7 +91,7 @@ impl ProcessDescription {
 
     fn read_in(proc: &Path, pid: u32, options: &ReadOptions) -> Option<Self> {
         let mut files = Files {
-            folder: proc.join(pid.to_string()),
+            directory: proc.join(pid.to_string()),
             refused: 0,
         };
         let stat = Stat::parse(&files.text("stat")?)?;
@@ -178,14 +178,14 @@ impl Stat {
 }
 
 struct Files {
-    folder: PathBuf,
+    directory: PathBuf,
     refused: u32,
 }
 
 impl Files {
     fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        let file = fs::File::open(self.folder.join(name));
+        let file = fs::File::open(self.directory.join(name));
         let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
         self.counted(read).map(|_| bytes)
     }
@@ -196,7 +196,7 @@ impl Files {
     }
 
     fn link(&mut self, name: &str) -> Option<String> {
-        let path = fs::read_link(self.folder.join(name));
+        let path = fs::read_link(self.directory.join(name));
         Some(without_mark(&self.counted(path)?))
     }
 
@@ -215,7 +215,7 @@ pub fn executable_path(pid: u32) -> Option<String> {
     executable_path_in(Path::new(&format!("/proc/{pid}")))
 }
 
-/// The same for the process with this folder.
+/// The same for the process with this directory.
 pub fn executable_path_in(process: &Path) -> Option<String> {
     let path = fs::read_link(process.join("exe")).ok()?;
     Some(without_mark(&path)).filter(|path| path != ROOT)
@@ -292,11 +292,11 @@ mod tests {
 
     /// A process as a set of files.
     fn process(files: &[(&str, &[u8])], options: &ReadOptions) -> Option<ProcessDescription> {
-        let proc = tempfile::tempdir().expect("a temporary folder");
-        let folder = proc.path().join("7");
-        fs::create_dir(&folder).expect("made");
+        let proc = tempfile::tempdir().expect("a temporary directory");
+        let directory = proc.path().join("7");
+        fs::create_dir(&directory).expect("made");
         for (name, content) in files {
-            fs::write(folder.join(name), content).expect("written");
+            fs::write(directory.join(name), content).expect("written");
         }
         ProcessDescription::read_in(proc.path(), 7, options)
     }
@@ -344,11 +344,11 @@ mod tests {
 
     #[test]
     fn a_program_whose_mount_is_gone_has_no_path() {
-        let proc = tempfile::tempdir().expect("a temporary folder");
-        let folder = proc.path().join("7");
-        fs::create_dir(&folder).expect("made");
-        fs::write(folder.join(STAT.0), STAT.1).expect("written");
-        std::os::unix::fs::symlink("/", folder.join("exe")).expect("linked");
+        let proc = tempfile::tempdir().expect("a temporary directory");
+        let directory = proc.path().join("7");
+        fs::create_dir(&directory).expect("made");
+        fs::write(directory.join(STAT.0), STAT.1).expect("written");
+        std::os::unix::fs::symlink("/", directory.join("exe")).expect("linked");
         let described = ProcessDescription::read_in(proc.path(), 7, &ReadOptions::default())
             .expect("is a process");
         assert_eq!(

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use profcol_elf::Elf;
 use profcol_reader::{
-    CodeAddress, DebuginfoReader, Executable, ExtractOptions, Limits, Reader, Readers, serve,
+    DebuginfoReader, ExtractOptions, FileAddress, Limits, OpenExecutable, Reader, Readers, serve,
     supervise,
 };
 use profcol_symbols::{OnHost, Style};
 
 /// Places of one request, as in `symbolize`.
 const CHUNK: usize = 64;
-const STRETCH: Duration = Duration::from_millis(10);
+const SLICE: Duration = Duration::from_millis(10);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,14 +40,14 @@ fn compare(path: &str, addresses: u64, rounds: u32) -> Result<(), Box<dyn std::e
     let code = elf.loaded(0).max_by_key(|segment| segment.file_size);
     let code = code.ok_or("no code")?;
     // Sorted, as the backlog hands them out.
-    let at = |number| CodeAddress::Virtual(code.address + code.file_size / addresses * number);
-    let addresses: Vec<CodeAddress> = (0..addresses).map(at).collect();
+    let at = |number| FileAddress::Virtual(code.address + code.file_size / addresses * number);
+    let addresses: Vec<FileAddress> = (0..addresses).map(at).collect();
     for readers in [Readers::default(), Readers::start(&["supervisor"])?] {
         let limits = Limits::new(256 << 20, false);
         let mut reader = Reader::new(&readers, limits, Rc::new(|| true), |_| {});
         let debug = vec!["/usr/lib/debug".into()];
         let on_host = OnHost::new(vec!["/".into()], path.into(), debug, || true);
-        let executable = Executable {
+        let executable = OpenExecutable {
             file: Arc::clone(&file),
             companions: Rc::new(on_host),
             max_unpacked: 256 << 20,
@@ -61,7 +61,7 @@ fn compare(path: &str, addresses: u64, rounds: u32) -> Result<(), Box<dyn std::e
             for chunk in addresses.chunks(CHUNK) {
                 let mut rest = chunk;
                 while !rest.is_empty() {
-                    let found = reader.find(1, rest, Some(Style::Short), STRETCH);
+                    let found = reader.find(1, rest, Some(Style::Short), SLICE);
                     let found = found.map_err(|failed| format!("{failed:?}"))?;
                     named += found.answers.iter().filter(|it| it.is_ok()).count();
                     rest = rest.get(found.answers.len()..).unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::process::{NotReady, ReaderProcess};
 use crate::readers::{Limits, Readers};
 use crate::request::request;
 
-/// Memory of the process beside the program itself: headers, their names, and the state of the compressor.
+/// Memory of the process besides the program itself: headers, their names, and the state of the compressor.
 const MAX_MEMORY: usize = 64 << 20;
 /// How often a file is planned by another process after one failed.
 const ATTEMPTS: u32 = 2;
@@ -160,7 +160,7 @@ impl DebuginfoReader {
                 was_searched = true;
                 Ok(find_debug_file())
             }
-            _ => Err(Invalid("another request than one for the debug file")),
+            _ => Err(Invalid("a request for something other than the debug file")),
         };
         let (answer, _) = request(process, kind, files, companion, keep_going)?;
         Ok(answer)

@@ -53,14 +53,14 @@ use self::tables::{Tables, UntilStop};
 
 /// Where code is in an executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeAddress {
+pub enum FileAddress {
     Virtual(u64),
     FileOffset(u64),
 }
 
 /// A function at an address, possibly inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct ResolvedFrame {
     /// The demangled name.
     pub name: Arc<str>,
     pub system_name: Arc<str>,
@@ -73,7 +73,7 @@ pub struct Frame {
 /// The answers to the first addresses of a request: at least one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Resolved {
-    pub answers: Vec<Result<Vec<Frame>, Unresolved>>,
+    pub answers: Vec<Result<Vec<ResolvedFrame>, Unresolved>>,
     /// CPU time that it took in another process.
     pub cpu: Duration,
 }
@@ -100,7 +100,7 @@ pub enum ReadError {
 
 /// An open executable, and where its companion files are.
 #[derive(Clone)]
-pub struct Executable {
+pub struct OpenExecutable {
     pub file: Arc<File>,
     pub companions: Rc<dyn CompanionFiles>,
     /// Maximum size of what is decompressed of each file.
@@ -112,8 +112,8 @@ pub type KeepGoing = Rc<dyn Fn() -> bool>;
 
 /// Reads executables, each under a key of the caller.
 pub struct Reader {
-    executables: HashMap<u64, Executable>,
-    /// Those whose tables are in the present process.
+    executables: HashMap<u64, OpenExecutable>,
+    /// Executables whose tables are in the current reader process.
     open: HashSet<u64>,
     backend: Backend,
     keep_going: KeepGoing,
@@ -149,7 +149,7 @@ impl Reader {
         matches!(self.backend, Backend::Process(_))
     }
 
-    pub fn open(&mut self, key: u64, executable: Executable) -> Result<Opened, ReadError> {
+    pub fn open(&mut self, key: u64, executable: OpenExecutable) -> Result<Opened, ReadError> {
         self.executables.insert(key, executable);
         let opened = self.reopen(key);
         if opened.is_err() {
@@ -162,7 +162,7 @@ impl Reader {
     pub fn find(
         &mut self,
         key: u64,
-        addresses: &[CodeAddress],
+        addresses: &[FileAddress],
         style: Option<Style>,
         budget: Duration,
     ) -> Result<Resolved, ReadError> {

@@ -13,7 +13,7 @@ use profcol_symbols::{Style, Unresolved};
 use prost::{Message, Oneof};
 
 use crate::extract::{ExtractOptions, ExtractionFailure, Planned};
-use crate::{CodeAddress, Frame, Resolved};
+use crate::{FileAddress, Resolved, ResolvedFrame};
 
 /// Frames at one address; more than `profcol_symbols` returns.
 const MAX_FRAMES: usize = 1024;
@@ -39,7 +39,7 @@ pub struct Request {
 
 #[derive(Clone, PartialEq, Oneof)]
 pub enum RequestKind {
-    /// With the file.
+    /// Comes with the descriptor of the file.
     #[prost(message, tag = "1")]
     Open(Open),
     #[prost(message, tag = "2")]
@@ -51,7 +51,7 @@ pub enum RequestKind {
     /// Answers [`ResponseKind::Companion`], with the file if there is one.
     #[prost(message, tag = "5")]
     Companion(Empty),
-    /// With the file.
+    /// Comes with the descriptor of the file.
     #[prost(message, tag = "6")]
     Extract(WireExtractOptions),
     /// The next piece of what is extracted.
@@ -330,7 +330,7 @@ pub struct Event {
 
 #[derive(Clone, PartialEq, Oneof)]
 pub enum EventKind {
-    /// Its PID.
+    /// The PID of the reader.
     #[prost(uint32, tag = "1")]
     Started(u32),
     #[prost(string, tag = "2")]
@@ -370,7 +370,7 @@ impl From<EventKind> for Event {
 impl Resolve {
     pub fn new(
         key: u64,
-        addresses: &[CodeAddress],
+        addresses: &[FileAddress],
         style: Option<Style>,
         budget: Duration,
     ) -> Self {
@@ -396,17 +396,17 @@ impl Resolve {
     }
 }
 
-impl From<&CodeAddress> for WireAddress {
-    fn from(address: &CodeAddress) -> Self {
+impl From<&FileAddress> for WireAddress {
+    fn from(address: &FileAddress) -> Self {
         let (at, is_offset) = match *address {
-            CodeAddress::Virtual(at) => (at, false),
-            CodeAddress::FileOffset(at) => (at, true),
+            FileAddress::Virtual(at) => (at, false),
+            FileAddress::FileOffset(at) => (at, true),
         };
         Self { at, is_offset }
     }
 }
 
-impl From<&WireAddress> for CodeAddress {
+impl From<&WireAddress> for FileAddress {
     fn from(address: &WireAddress) -> Self {
         match address.is_offset {
             false => Self::Virtual(address.at),
@@ -443,10 +443,10 @@ impl WireResolved {
         let texts: Vec<Arc<str>> = self.texts.into_iter().map(Arc::from).collect();
         let text = |index: u32| {
             let text = texts.get(index as usize).cloned();
-            text.ok_or(Invalid("the index of a missing string"))
+            text.ok_or(Invalid("string index out of bounds"))
         };
         let frame = |frame: WireFrame| {
-            Ok(Frame {
+            Ok(ResolvedFrame {
                 name: text(frame.name)?,
                 system_name: text(frame.system_name)?,
                 file: text(frame.file)?,
@@ -469,7 +469,7 @@ impl WireResolved {
                         .collect::<Result<_, _>>()?),
                     (true, false) => Err(Unresolved::NotFound),
                     (true, true) => Err(Unresolved::TooMuchWork),
-                    (false, true) => return Err(Invalid("frames beside an error")),
+                    (false, true) => return Err(Invalid("both frames and an error")),
                 },
             );
         }
@@ -487,7 +487,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn frame(&mut self, frame: &Frame) -> WireFrame {
+    fn frame(&mut self, frame: &ResolvedFrame) -> WireFrame {
         WireFrame {
             name: self.index(&frame.name),
             system_name: self.index(&frame.system_name),
@@ -621,7 +621,7 @@ impl WireCompanionRequest {
 impl WireLink {
     pub fn checked(self) -> Result<CommonLink, Invalid> {
         if self.id.len() > MAX_ID {
-            return Err(Invalid("an ID that is too long"));
+            return Err(Invalid("ID too long"));
         }
         Ok(CommonLink::new(path(self.path)?, self.id, self.is_checksum))
     }
@@ -655,8 +655,8 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn frame(name: &str) -> Frame {
-        Frame {
+    fn frame(name: &str) -> ResolvedFrame {
+        ResolvedFrame {
             name: name.into(),
             system_name: "_Z4name".into(),
             file: "file.c".into(),

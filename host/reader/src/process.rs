@@ -35,7 +35,7 @@ const ABORT: i32 = 6;
 /// How a reader failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReaderFailure {
-    /// Its process ended; `None` if it is not known how.
+    /// The process ended; `None` if it is not known how.
     Ended(Option<Exit>),
     /// It used too much CPU time, or none at all.
     Deadline(&'static str),

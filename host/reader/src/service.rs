@@ -21,7 +21,7 @@ use crate::messages::{
     bounded,
 };
 use crate::tables::{Tables, cpu_time};
-use crate::{CodeAddress, ReadError, Resolved};
+use crate::{FileAddress, ReadError, Resolved};
 
 /// The socket to the agent.
 struct Agent(RefCell<Channel>);
@@ -85,7 +85,7 @@ fn opened(
 
 fn found(tables: &mut Tables, find: &Resolve) -> ResponseKind {
     let began = cpu_time();
-    let addresses: Vec<CodeAddress> = find.addresses.iter().map(CodeAddress::from).collect();
+    let addresses: Vec<FileAddress> = find.addresses.iter().map(FileAddress::from).collect();
     let budget = Duration::from_nanos(find.budget_nanos);
     let Some(mut found) = tables.find(find.key, &addresses, find.demangle(), budget) else {
         let why = "not open".to_owned();

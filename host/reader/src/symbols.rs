@@ -13,7 +13,7 @@ use crate::messages::{
 use crate::process::{Interrupted, NotReady, ReaderFailure, ReaderProcess};
 use crate::readers::{Limits, Readers};
 use crate::request::request;
-use crate::{CodeAddress, Executable, KeepGoing, Opened, ReadError, Resolved};
+use crate::{FileAddress, KeepGoing, OpenExecutable, Opened, ReadError, Resolved};
 
 /// Companion files that a reader may ask for in one request: a package, or a `.dwo` file for each unit that it reads.
 const MAX_COMPANIONS: usize = 4096;
@@ -42,7 +42,7 @@ impl SymbolReader {
     pub fn open(
         &mut self,
         key: u64,
-        executable: &Executable,
+        executable: &OpenExecutable,
         keep_going: &KeepGoing,
     ) -> Result<Opened, ReadError> {
         let max_unpacked = executable.max_unpacked;
@@ -65,8 +65,8 @@ impl SymbolReader {
     pub fn find(
         &mut self,
         key: u64,
-        executable: &Executable,
-        addresses: &[CodeAddress],
+        executable: &OpenExecutable,
+        addresses: &[FileAddress],
         style: Option<Style>,
         budget: Duration,
         keep_going: &KeepGoing,
@@ -83,7 +83,7 @@ impl SymbolReader {
     pub fn shrink(
         &mut self,
         key: u64,
-        executable: &Executable,
+        executable: &OpenExecutable,
         limit: usize,
         keep_going: &KeepGoing,
     ) -> Result<usize, ReadError> {
@@ -105,7 +105,7 @@ impl SymbolReader {
         &mut self,
         kind: RequestKind,
         files: &[BorrowedFd<'_>],
-        executable: &Executable,
+        executable: &OpenExecutable,
         keep_going: &KeepGoing,
     ) -> Result<(ResponseKind, Duration), ReadError> {
         let mut companions = 0;
@@ -138,7 +138,7 @@ impl From<Interrupted> for ReadError {
 /// The companion file that a reader asks for, found by the agent's rules.
 fn companion(
     request: WireCompanionRequest,
-    executable: &Executable,
+    executable: &OpenExecutable,
 ) -> Result<Option<std::fs::File>, Invalid> {
     let files: &dyn CompanionFiles = &*executable.companions;
     Ok(match request.kind {

@@ -13,7 +13,7 @@ use profcol_elf::Source;
 use profcol_symbols::{CompanionFiles, Companions, Style, Symbols, Unresolved, demangle};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{CodeAddress, Frame, KeepGoing, Opened, ReadError, Resolved};
+use crate::{FileAddress, KeepGoing, Opened, ReadError, Resolved, ResolvedFrame};
 
 #[derive(Default)]
 pub struct Tables {
@@ -45,7 +45,7 @@ impl Tables {
     pub fn find(
         &mut self,
         key: u64,
-        addresses: &[CodeAddress],
+        addresses: &[FileAddress],
         style: Option<Style>,
         budget: Duration,
     ) -> Option<Resolved> {
@@ -79,19 +79,19 @@ impl Tables {
 
 fn find(
     symbols: &mut Symbols,
-    address: CodeAddress,
+    address: FileAddress,
     style: Option<Style>,
-) -> Result<Vec<Frame>, Unresolved> {
+) -> Result<Vec<ResolvedFrame>, Unresolved> {
     let address = match address {
-        CodeAddress::Virtual(address) => address,
-        CodeAddress::FileOffset(offset) => {
+        FileAddress::Virtual(address) => address,
+        FileAddress::FileOffset(offset) => {
             symbols.address_of(offset).ok_or(Unresolved::NotFound)?
         }
     };
     let frame = |found: profcol_symbols::Frame| {
         let system_name = found.name;
         let name = style.and_then(|style| demangle(&system_name, style));
-        Frame {
+        ResolvedFrame {
             name: name.map_or_else(|| Arc::clone(&system_name), Arc::from),
             system_name,
             file: found.file,

@@ -97,8 +97,8 @@ fn addresses(file: &str, count: u64) -> Result<String, Failure> {
 
 /// CPU time, and peak memory in KiB.
 fn measure(command: &[&str], addresses: &str) -> Result<(Duration, u64), Failure> {
-    let folder = tempfile::tempdir()?;
-    let input = folder.path().join("addresses");
+    let directory = tempfile::tempdir()?;
+    let input = directory.path().join("addresses");
     std::fs::write(&input, addresses)?;
     let mut best = (Duration::MAX, 0);
     for _ in 0..TIMES {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use profcol_debuginfo::{CommonLink, Places, Separate, common, package, separate, split};
+use profcol_debuginfo::{CommonLink, SearchPaths, Separate, common, package, separate, split};
 use profcol_elf::Source;
 
 /// Finds companion files. The caller verifies that they belong to the executable, except for `separate` and `common`,
@@ -97,8 +97,8 @@ impl OnHost {
         }
     }
 
-    fn places(&self) -> Places<'_> {
-        Places {
+    fn search_paths(&self) -> SearchPaths<'_> {
+        SearchPaths {
             roots: &self.roots,
             executable: &self.executable,
             directories: &self.directories,
@@ -109,7 +109,7 @@ impl OnHost {
 
 impl CompanionFiles for OnHost {
     fn separate(&self, executable: &dyn Source) -> Option<File> {
-        let debug_file = separate(executable, &self.places())?;
+        let debug_file = separate(executable, &self.search_paths())?;
         self.debug_file.replace(Some(debug_file.path));
         Some(debug_file.file)
     }
@@ -117,16 +117,16 @@ impl CompanionFiles for OnHost {
     fn common(&self, link: &CommonLink) -> Option<File> {
         let debug_file = self.debug_file.borrow();
         let from = debug_file.as_deref().unwrap_or(&self.executable);
-        common(link, from, &self.places()).map(opened)
+        common(link, from, &self.search_paths()).map(opened)
     }
 
     fn package(&self) -> Option<File> {
         let debug_file = self.debug_file.borrow();
-        package(debug_file.as_deref(), &self.places()).map(opened)
+        package(debug_file.as_deref(), &self.search_paths()).map(opened)
     }
 
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<File> {
-        split(compiled_in, name, &self.places()).map(opened)
+        split(compiled_in, name, &self.search_paths()).map(opened)
     }
 }
 

@@ -12,7 +12,8 @@ const MAX_NAME: usize = 4 << 10;
 pub enum Style {
     /// C++ with parameters and return type; Rust with hashes and the disambiguators of crates.
     Full,
-    /// Without these. Template and generic arguments are kept.
+    /// C++ without parameters and return type, Rust without hashes and disambiguators. Template and generic arguments are
+    /// kept.
     Short,
 }
 

@@ -304,9 +304,9 @@ fn seeds_are_read_and_damage_is_harmless() {
 }
 
 /// A real program with DWARF; `None` without g++.
-fn program(folder: &tempfile::TempDir) -> Option<PathBuf> {
+fn program(directory: &tempfile::TempDir) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shapes.cc");
-    let program = folder.path().join("shapes");
+    let program = directory.path().join("shapes");
     let mut compiler = Command::new("g++");
     compiler.args(["-O2", "-g", source, "-o"]).arg(&program);
     match compiler.status() {
@@ -331,8 +331,8 @@ fn use_it(file: Vec<u8>, addresses: impl Iterator<Item = u64>) {
 
 #[test]
 fn damage_anywhere_is_harmless() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = program(&folder) else {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = program(&directory) else {
         return;
     };
     let whole = std::fs::read(program).unwrap();
@@ -360,8 +360,8 @@ fn damage_anywhere_is_harmless() {
 
 #[test]
 fn a_file_truncated_while_reading_does_not_crash_the_reader() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(path) = program(&folder) else {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(path) = program(&directory) else {
         return;
     };
     let mut symbols =

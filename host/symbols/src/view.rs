@@ -150,8 +150,8 @@ impl Section {
         };
         let start = at / BLOCK * BLOCK;
         let mut held = self.held.borrow_mut();
-        if let Some(place) = held.iter().position(|block| block.has(at)) {
-            let block = held.remove(place);
+        if let Some(index) = held.iter().position(|block| block.has(at)) {
+            let block = held.remove(index);
             held.push(Rc::clone(&block));
             return Some(block);
         }

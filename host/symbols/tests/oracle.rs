@@ -135,8 +135,8 @@ fn theirs(oracle: &str, file: &Path, addresses: &[u64]) -> Vec<Vec<Frame>> {
 fn debug_file(file: &Path) -> Option<PathBuf> {
     let id = build_id(&File::open(file).ok()?)?;
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (folder, name) = hex.split_at_checked(2)?;
-    let path = Path::new("/usr/lib/debug/.build-id").join(format!("{folder}/{name}.debug"));
+    let (directory, name) = hex.split_at_checked(2)?;
+    let path = Path::new("/usr/lib/debug/.build-id").join(format!("{directory}/{name}.debug"));
     path.is_file().then_some(path)
 }
 
@@ -273,12 +273,12 @@ fn compare_pairs(oracle: &str, files: &[(PathBuf, PathBuf)]) -> usize {
 
 fn executables() -> Vec<PathBuf> {
     let mut executables = Vec::new();
-    for folder in [
+    for directory in [
         "/usr/bin",
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
     ] {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| std::fs::canonicalize(entry.path()).ok());
         executables.extend(
             files.filter(|file| addresses(file).is_some_and(|it| it.len() as u64 == ADDRESSES)),
@@ -310,7 +310,7 @@ fn programs_of_each_compiler_match_llvm() {
     let Some(oracle) = oracle() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut files = Vec::new();
     for compiler in ["g++", clang()] {
@@ -319,7 +319,7 @@ fn programs_of_each_compiler_match_llvm() {
             continue;
         }
         for (number, options) in CPP.iter().enumerate() {
-            let program = folder.path().join(format!("{compiler}-{number}"));
+            let program = directory.path().join(format!("{compiler}-{number}"));
             let mut command = Command::new(compiler);
             command
                 .args(*options)
@@ -332,7 +332,7 @@ fn programs_of_each_compiler_match_llvm() {
         }
     }
     for flags in ["", "-w", "-compressdwarf=false"] {
-        let program = folder.path().join(format!("go{flags}"));
+        let program = directory.path().join(format!("go{flags}"));
         let mut go = Command::new("go");
         go.args(["build", "-ldflags", flags, "-o"]).arg(&program);
         match succeeds(go.arg(programs.join("shapes.go"))) {
@@ -351,8 +351,8 @@ fn split_programs_match_llvm() {
     };
     let source = programs().join("shapes.cc");
     for (number, (compiler, options)) in SPLIT.iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
         let compiler = if *compiler == "clang++" {
             clang()
         } else {
@@ -366,7 +366,7 @@ fn split_programs_match_llvm() {
             "{compiler} {options} -c {} -o part.o; {compiler} {options} part.o -o program",
             source.display()
         );
-        assert!(shell(&folder, &compile), "{compile}");
+        assert!(shell(&directory, &compile), "{compile}");
         println!("{number}: {compile}");
         let files = [program.clone()];
         compare(&oracle, &files);
@@ -377,14 +377,14 @@ fn split_programs_match_llvm() {
         assert!(split.iter().any(|frames| frames.len() > 2));
 
         let remove = "mv part.dwo whole; rm -f program.dwp";
-        assert!(shell(&folder, remove));
+        assert!(shell(&directory, remove));
         let without = ours(&program, &addresses);
         assert!(without.iter().flatten().filter(has_lines).count() > 50);
         compare(&oracle, &files);
 
         let other = format!("{compiler} {options} -O0 -c {} -o part.o", source.display());
         for wrong in [&other, "head -c 2000 whole >part.dwo"] {
-            assert!(shell(&folder, wrong), "{wrong}");
+            assert!(shell(&directory, wrong), "{wrong}");
             assert_eq!(ours(&program, &addresses), without, "{wrong}");
         }
 
@@ -396,7 +396,7 @@ fn split_programs_match_llvm() {
             continue;
         };
         let pack = format!("mv whole part.dwo; {packer} -e program -o program.dwp; rm part.dwo");
-        assert!(shell(&folder, &pack), "{pack}");
+        assert!(shell(&directory, &pack), "{pack}");
         assert_eq!(ours(&program, &addresses), split);
         compare(&oracle, &files);
     }
@@ -413,8 +413,8 @@ fn finds_the_dwarf_shared_by_files() {
             return skip(&format!("no {tool}"));
         }
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
     let source = programs().join("shapes.cc");
     for (number, (options, dwz)) in DWZ.iter().enumerate() {
         let build = format!(
@@ -423,7 +423,7 @@ fn finds_the_dwarf_shared_by_files() {
              cp a whole-a; cp b whole-b; {dwz}",
             source = source.display()
         );
-        assert!(shell(&folder, &build), "{build}");
+        assert!(shell(&directory, &build), "{build}");
         let pairs = ["a", "b"].map(|name| {
             (
                 path(&format!("{number}/whole-{name}")),
@@ -438,13 +438,13 @@ fn finds_the_dwarf_shared_by_files() {
 /// LLVM no longer reads this format, but distributions still ship such files.
 #[test]
 fn sections_in_the_old_compression_format_have_the_same_symbols() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     if !is_there("g++") {
         return skip("no g++");
     }
     let [plain, old] = ["-gz=none", "-gz=zlib-gnu"].map(|option| {
-        let program = folder.path().join(option);
+        let program = directory.path().join(option);
         let mut compiler = Command::new("g++");
         compiler.args(["-O2", "-g", option, "-o"]).arg(&program);
         assert!(succeeds(compiler.arg(programs.join("shapes.cc"))));
@@ -466,9 +466,9 @@ const COMPILERS: [&str; 2] = ["go", "/usr/lib/go-1.19/bin/go"];
 /// No other tool symbolizes stripped programs completely, so compare with the unstripped ones.
 #[test]
 fn stripped_programs_match_unstripped_ones() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let path = |name: &str| folder.path().join(name);
+    let path = |name: &str| directory.path().join(name);
     // Includes C code before the Go code, position-independent code, and the oldest version with inlining data.
     let modes = ["", "-linkmode=external", "-buildmode=pie"];
     let modes = modes
@@ -538,7 +538,7 @@ fn stripped_programs_match_unstripped_ones() {
     }
     let tool = |line: &str| {
         let mut shell = Command::new("sh");
-        succeeds(shell.args(["-ec", line]).current_dir(folder.path()))
+        succeeds(shell.args(["-ec", line]).current_dir(directory.path()))
     };
     let source = programs.join("shapes.cc");
     assert!(tool(&format!("g++ -O2 {} -o mini", source.display())));
@@ -612,9 +612,9 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
 }
 
-fn shell(folder: &tempfile::TempDir, line: &str) -> bool {
+fn shell(directory: &tempfile::TempDir, line: &str) -> bool {
     let mut shell = Command::new("sh");
-    succeeds(shell.args(["-ec", line]).current_dir(folder.path()))
+    succeeds(shell.args(["-ec", line]).current_dir(directory.path()))
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -87,7 +87,7 @@ mod tests {
         );
     }
 
-    /// Of an idle gateway, with one page of shared memory.
+    /// `/proc/self/status` of an idle gateway, with one page of shared memory.
     const STATUS: &str = "\
 Name:\tprofcol
 VmHWM:\t   18668 kB

@@ -83,7 +83,7 @@ impl Batch {
         batch.resent_as_itself()
     }
 
-    /// Of a source that keeps it, and pushes copies of it until one is delivered.
+    /// A batch of a source that keeps it, and pushes copies of it until one is delivered.
     pub fn recorded(profiles: Profiles) -> Self {
         let batch = Self {
             source: Source::Recorded,
@@ -189,13 +189,13 @@ impl BatchId {
         Self(XxHash3_128::oneshot(content))
     }
 
-    /// Of a batch that was merged from these, in this order.
+    /// The ID of a batch that was merged from these, in this order.
     pub fn of_merged(members: impl IntoIterator<Item = BatchId>) -> Self {
         let members = members.into_iter().flat_map(BatchId::to_bytes);
         Self::derived(b"merged", members)
     }
 
-    /// Of the same batch on its way through one of several components that may lead to the same place.
+    /// The ID of the same batch on its way through one of several components that may lead to the same destination.
     pub fn within(self, component: &str) -> Self {
         Self::derived(
             b"within",
@@ -203,12 +203,12 @@ impl BatchId {
         )
     }
 
-    /// Of the part of the batch with the resources at these positions.
+    /// The ID of the part of the batch with the resources at these positions.
     pub fn of_resources(self, positions: &[usize]) -> Self {
         self.of_part(b"resources", positions)
     }
 
-    /// Of the pieces of the batch, then of the samples that are too large for one. A piece is identified by which samples
+    /// The IDs of the pieces of the batch, then of the samples that are too large for one. A piece is identified by which samples
     /// it has, not only by its position: another limit makes other pieces.
     pub fn of_pieces(self, split: &Pieces<Profiles>) -> Vec<Self> {
         let left_out = split.oversize.as_ref().map_or(0, Profiles::sample_count);

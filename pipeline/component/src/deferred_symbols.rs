@@ -30,7 +30,7 @@ pub trait SymbolSource: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutableAddress {
     pub build_id: Arc<str>,
-    pub place: CodeAddress,
+    pub address: CodeAddress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -37,6 +37,7 @@ pub struct DeliverySettings {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct RetrySettings {
+    /// Send batches again that failed for a reason that may pass; `false` drops them.
     pub enabled: bool,
     /// Delay before the first retry.
     pub initial_interval: Duration,

@@ -68,16 +68,16 @@ mod tests {
     #[test]
     fn others_cannot_read_created_files() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("a/b");
-        create_directories(&folder).unwrap();
-        create_directories(&folder).unwrap();
-        let file = folder.join("c");
+        let directory = root.path().join("a/b");
+        create_directories(&directory).unwrap();
+        create_directories(&directory).unwrap();
+        let file = directory.join("c");
         write(&file, "1").unwrap();
         write(&file, "2").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"2");
         for (path, mode) in [
             (root.path().join("a"), DIRECTORY_MODE),
-            (folder, DIRECTORY_MODE),
+            (directory, DIRECTORY_MODE),
             (file, FILE_MODE),
         ] {
             let found = fs::metadata(&path).unwrap().permissions().mode();

@@ -166,7 +166,7 @@ impl Finalizers {
 // === impl Attempt ===
 
 impl Attempt {
-    /// Of a batch that was accepted, with the outcome that it had, for finalizers that [adopt](Self::adopt) it.
+    /// The state of an accepted batch with its outcome, for finalizers that [adopt](Self::adopt) it.
     pub fn with_outcome(outcome: Outcome) -> Self {
         Self(Arc::new(Mutex::new(AttemptState {
             outcome: Some(outcome),

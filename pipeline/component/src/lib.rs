@@ -42,7 +42,7 @@ pub use accumulator::{Accumulator, Limits, Ready, Sizer};
 pub use answer::{Answer, Delivered, Refusal, Undelivered};
 pub use batch::{Batch, BatchId, Metadata, Source};
 pub use capabilities::Capabilities;
-pub use check::{Check, Listening, Problem, Severity, place};
+pub use check::{Check, Listening, Problem, Severity, path_check};
 pub use deferred_symbols::{
     CodeAddress, DeferredSymbol, DeferredSymbols, ExecutableAddress, SymbolFrame, SymbolLookup,
     SymbolSource,

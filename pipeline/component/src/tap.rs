@@ -19,7 +19,7 @@ use crate::{Batch, Kind};
 pub const MAX_SUBSCRIPTIONS: usize = 16;
 /// Batches that wait for a subscriber.
 const MAX_HELD_BATCHES: usize = 64;
-/// Their memory, except that of a single batch, which may be larger.
+/// Memory of the batches held for a subscriber, except that of a single batch, which may be larger.
 const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// All taps of the process, also those of replaced components that still deliver. Cheap to clone.
@@ -68,7 +68,7 @@ pub struct TapSubscription {
 pub struct Passed {
     pub point: TapPoint,
     pub time: SystemTime,
-    /// Without finalizers.
+    /// The batch, without its finalizers.
     pub batch: Batch,
 }
 

@@ -153,7 +153,7 @@ impl SymbolSource for FakeSymbolizer {
         let mapping = dictionary.mappings.get(row.location.mapping).mapping;
         row.lines.is_empty().then(|| ExecutableAddress {
             build_id: dictionary.strings.get(mapping.filename).into(),
-            place: CodeAddress::Virtual(row.location.address),
+            address: CodeAddress::Virtual(row.location.address),
         })
     }
 

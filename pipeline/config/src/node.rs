@@ -101,7 +101,7 @@ impl Node {
         let mut node = self;
         let mut at = self.at;
         for segment in path {
-            let (next, place) = match &node.value {
+            let (next, location) = match &node.value {
                 Value::Map(map) => match map.get(segment) {
                     Some(entry) if is_scalar(&entry.node.value) => (&entry.node, entry.node.at),
                     Some(entry) => (&entry.node, entry.key_at),
@@ -114,7 +114,7 @@ impl Node {
                 _ => break,
             };
             node = next;
-            at = place;
+            at = location;
         }
         at
     }

@@ -149,8 +149,9 @@ impl Problems {
                 continue;
             };
             let same = |cause: &&Problem| cause.at.is_some_and(|cause| cause.source == at.source);
-            if let Some((cause, place)) = broken.iter().find(same).and_then(|c| Some((c, c.at?))) {
-                problem.related.push((place, cause.message.clone()));
+            if let Some((cause, location)) = broken.iter().find(same).and_then(|c| Some((c, c.at?)))
+            {
+                problem.related.push((location, cause.message.clone()));
                 problem.help = problem.help.take().or_else(|| cause.help.clone());
             }
         }

@@ -52,11 +52,11 @@ impl Report<'_> {
     fn problem(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
         write!(f, "{problem}")?;
         let main = problem.at.map(|at| self.shown(at));
-        let places = main
+        let locations = main
             .iter()
             .map(|(at, _)| at)
             .chain(problem.related.iter().map(|(at, _)| at));
-        let gutter = places
+        let gutter = locations
             .map(|at| at.line.to_string().len())
             .max()
             .unwrap_or(0);
@@ -90,11 +90,11 @@ impl Report<'_> {
         at: Location,
         label: &str,
     ) -> fmt::Result {
-        let place = |at: Location| {
+        let position = |at: Location| {
             let name = profcol_printable::line(self.sources.name(at.source));
             format!("{name}:{}:{}", at.line, at.column)
         };
-        write!(f, "\n{:gutter$}--> {}", "", place(at))?;
+        write!(f, "\n{:gutter$}--> {}", "", position(at))?;
         if let Some(line) = self.sources.line(at) {
             let shown = Line::new(&self.masked(line, at), at);
             write!(
@@ -116,7 +116,7 @@ impl Report<'_> {
         let mut next = self.sources.used_at(at.source);
         for _ in 0..MAX_CHAIN {
             let Some(user) = next else { break };
-            write!(f, "\n{:gutter$} = used at {}", "", place(user))?;
+            write!(f, "\n{:gutter$} = used at {}", "", position(user))?;
             next = self.sources.used_at(user.source);
         }
         Ok(())

@@ -28,7 +28,7 @@ use crate::chunk::Chunk;
 use crate::piece::{Coverage, Piece, restore};
 
 /// The segment and the index of a record.
-pub(super) type Place = (u64, u32);
+pub(super) type RecordId = (u64, u32);
 
 /// Where a history is kept on disk.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ impl Archive {
     }
 
     /// Behind the last record.
-    pub fn end(&self) -> Place {
+    pub fn end(&self) -> RecordId {
         let content = self.content.lock();
         content
             .segments
@@ -137,7 +137,7 @@ impl Archive {
 
     /// Writes a record and makes it durable. At the limit, the oldest segment makes room; a full disk is an error,
     /// since room would not last there.
-    pub fn write(&self, piece: &Piece) -> Result<Place, AppendError> {
+    pub fn write(&self, piece: &Piece) -> Result<RecordId, AppendError> {
         let mut content = self.content.lock();
         let written = content.write(piece);
         if written.is_err() {
@@ -145,7 +145,7 @@ impl Archive {
         }
         let unsynced = content.log.unsynced();
         drop(content);
-        let place = written?;
+        let record = written?;
         if let Err(error) = unsynced.sync() {
             self.content.lock().failed_writes += 1;
             tracing::warn!(
@@ -153,18 +153,18 @@ impl Archive {
                 "Failed to sync the history; a power failure may cost its last records."
             );
         }
-        Ok(place)
+        Ok(record)
     }
 
     /// Calls `each` for the records of this time and these places, oldest first. Damaged ones are left out.
     pub fn read(
         &self,
         (from, until): (u64, u64),
-        places: &Range<Place>,
+        records: &Range<RecordId>,
         limits: &Limits,
         each: &mut dyn FnMut(&Chunk),
     ) {
-        let segments = self.content.lock().segments_of(from, until, places);
+        let segments = self.content.lock().segments_of(from, until, records);
         for segment in segments {
             let browser = self.content.lock().log.browse(segment);
             let mut browser = match browser {
@@ -184,7 +184,7 @@ impl Archive {
                         continue;
                     }
                 };
-                let is_wanted = places.contains(&(segment, record.index()))
+                let is_wanted = records.contains(&(segment, record.index()))
                     && Coverage::of_record(&record).is_none_or(|it| it.overlaps(from, until));
                 if !is_wanted {
                     continue;
@@ -291,18 +291,18 @@ impl Content {
         Ok(())
     }
 
-    fn write(&mut self, piece: &Piece) -> Result<Place, AppendError> {
-        let place = loop {
+    fn write(&mut self, piece: &Piece) -> Result<RecordId, AppendError> {
+        let record = loop {
             match self.log.append(piece.counts, &piece.head, &piece.body) {
                 Err(AppendError::Full(FullCause::MaxBytes)) => self.remove_oldest()?,
                 written => break written?,
             }
         };
         self.log.publish();
-        let summary = self.segments.entry(place.segment).or_default();
+        let summary = self.segments.entry(record.segment).or_default();
         summary.samples += piece.counts.source_samples;
         extend(&mut summary.coverage, Some(&piece.coverage));
-        Ok((place.segment, place.index))
+        Ok((record.segment, record.index))
     }
 
     fn remove_oldest(&mut self) -> Result<(), AppendError> {
@@ -320,10 +320,10 @@ impl Content {
         Ok(())
     }
 
-    fn segments_of(&self, from: u64, until: u64, places: &Range<Place>) -> Vec<u64> {
+    fn segments_of(&self, from: u64, until: u64, records: &Range<RecordId>) -> Vec<u64> {
         let of_time = self.segments.iter().filter(|(number, summary)| {
             let coverage = summary.coverage.as_ref();
-            (places.start.0..=places.end.0).contains(number)
+            (records.start.0..=records.end.0).contains(number)
                 && coverage.is_some_and(|it| it.overlaps(from, until))
         });
         of_time.map(|(&number, _)| number).collect()

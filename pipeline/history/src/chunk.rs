@@ -15,7 +15,7 @@ use profcol_flamegraph::{
 use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
 
-use crate::archive::Place;
+use crate::archive::RecordId;
 use crate::functions::{Functions, allocated};
 
 /// Maximum length of a label value: command lines can be long.
@@ -61,7 +61,7 @@ pub(super) struct Chunk {
     /// The number of slices that are on disk.
     archived: usize,
     /// The first of its records on disk.
-    pub first_record: Option<Place>,
+    pub first_record: Option<RecordId>,
 }
 
 /// The attribute of a label.
@@ -324,7 +324,7 @@ impl Chunk {
         self.archived == self.slices.len() && self.open.is_empty()
     }
 
-    pub fn set_archived(&mut self, slices: usize, record: Place) {
+    pub fn set_archived(&mut self, slices: usize, record: RecordId) {
         self.archived = slices;
         self.first_record.get_or_insert(record);
     }

@@ -45,7 +45,7 @@ impl LanguageSet {
         Self(self.0 | other.0)
     }
 
-    /// Those that a program is written in: the kernel's code is part of most stacks.
+    /// The names of the languages that a program is written in, without the kernel's code, which is part of most stacks.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let is_of_kernel = self == Self::of(Language::Kernel);
         let all = Language::ALL.into_iter().filter(move |&it| {
@@ -59,7 +59,7 @@ impl LanguageSet {
 // === impl Languages ===
 
 impl Languages {
-    /// Of the stack that ends at a node.
+    /// The language of the stack that ends at a node.
     pub fn of(&self, node: u32) -> Language {
         self.0.get(node as usize).copied().unwrap_or_default()
     }

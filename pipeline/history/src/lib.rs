@@ -84,7 +84,7 @@ pub struct Extent {
 /// Which slices [`History::flush`] writes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// Those that ended some seconds ago.
+    /// Profiles that ended some seconds ago.
     Settled,
     /// All; at the end.
     All,
@@ -146,10 +146,10 @@ impl History {
                 break;
             };
             let (model, coverage, samples) = next.piece;
-            let place = archive.write(&Piece::new(model, coverage, samples))?;
+            let record = archive.write(&Piece::new(model, coverage, samples))?;
             self.memory
                 .write()
-                .set_archived(next.chunk, next.slices, place);
+                .set_archived(next.chunk, next.slices, record);
         }
         let mut memory = self.memory.write();
         memory.evict(&self.limits, true, false);

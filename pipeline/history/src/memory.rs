@@ -6,7 +6,7 @@ use profcol_component::DeferredSymbols;
 use profcol_flamegraph::SampleType;
 use profcol_profile::Model;
 
-use crate::archive::Place;
+use crate::archive::RecordId;
 use crate::chunk::Chunk;
 use crate::piece::Coverage;
 use crate::{Extent, Limits, add_types};
@@ -23,7 +23,7 @@ pub(super) struct Memory {
     removed_chunks: u64,
     evicted_samples: u64,
     /// Behind the last record on disk whose chunk knows that it is there.
-    pub boundary: Place,
+    pub boundary: RecordId,
 }
 
 /// Slices to write to disk.
@@ -93,7 +93,7 @@ impl Memory {
     }
 
     /// Where the records begin whose chunks are in memory.
-    pub fn boundary(&self) -> Place {
+    pub fn boundary(&self) -> RecordId {
         let first = self.chunks.iter().find_map(|chunk| chunk.first_record);
         first.unwrap_or(self.boundary)
     }
@@ -119,7 +119,7 @@ impl Memory {
         pieces.into_iter().next()
     }
 
-    pub fn set_archived(&mut self, chunk: u64, slices: usize, record: Place) {
+    pub fn set_archived(&mut self, chunk: u64, slices: usize, record: RecordId) {
         self.boundary = (record.0, record.1.saturating_add(1));
         let row = chunk.checked_sub(self.removed_chunks);
         let row = row.and_then(|row| usize::try_from(row).ok());

@@ -226,7 +226,7 @@ impl Chunk {
         Some((model, coverage, samples))
     }
 
-    /// The value of each sample of a counted type; 0 if it cannot be told.
+    /// The value of each sample of a counted type; 0 if it is unknown.
     fn period(&self, row: &Row) -> u64 {
         let samples = u64::from(row.samples).max(1);
         match self.is_counted(row.kind) && row.value.is_multiple_of(samples) {

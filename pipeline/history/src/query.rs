@@ -428,10 +428,10 @@ fn add_nodes(tree: &mut CallTree, chunk: &Chunk, values: &[u64], side: Side) {
         }
     }
     let mut frames: HashMap<FrameId, FrameId> = HashMap::new();
-    let mut places: Vec<NodeId> = Vec::with_capacity(chunk.nodes.len());
+    let mut tree_nodes: Vec<NodeId> = Vec::with_capacity(chunk.nodes.len());
     for (row, node) in chunk.nodes.iter().enumerate() {
-        let parent = places.get(node.parent as usize).copied();
-        let mut place = parent.unwrap_or(NodeId::ROOT);
+        let parent = tree_nodes.get(node.parent as usize).copied();
+        let mut tree_node = parent.unwrap_or(NodeId::ROOT);
         if is_needed[row] {
             for &frame in chunk.functions(*node) {
                 let Some(known) = chunk.frames.get(frame) else {
@@ -440,12 +440,12 @@ fn add_nodes(tree: &mut CallTree, chunk: &Chunk, values: &[u64], side: Side) {
                 let own = frames
                     .entry(frame)
                     .or_insert_with(|| tree.frames.adopt(known, &chunk.frames));
-                place = tree.child(place, *own);
+                tree_node = tree.child(tree_node, *own);
             }
             if values[row] > 0 {
-                tree.add(place, side, values[row]);
+                tree.add(tree_node, side, values[row]);
             }
         }
-        places.push(place);
+        tree_nodes.push(tree_node);
     }
 }

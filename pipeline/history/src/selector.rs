@@ -51,7 +51,7 @@ impl Selector {
         }])
     }
 
-    /// With or without braces; an empty selector matches everything.
+    /// Parses a selector with or without braces; an empty one matches everything.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let text = text.trim();
         let mut rest = match text.strip_prefix('{') {

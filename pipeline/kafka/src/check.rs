@@ -104,7 +104,7 @@ async fn connect(settings: &ClientSettings) -> Result<Kafka, Error> {
     }
 }
 
-fn failed(check: &str, place: &str, error: &Error) -> Check {
+fn failed(check: &str, subject: &str, error: &Error) -> Check {
     let fix = error.fix().unwrap_or(CHECK_LOG);
-    Check::new(check, format!("{place}: {}", error.problem())).fail(NOT_REACHED, fix)
+    Check::new(check, format!("{subject}: {}", error.problem())).fail(NOT_REACHED, fix)
 }

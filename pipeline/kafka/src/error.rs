@@ -12,12 +12,12 @@ use profcol_net::Hint;
 #[derive(Debug)]
 pub struct Error(KrafkaError);
 
-/// What an error means for a message.
+/// Whether a message may be sent again after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum Retryability {
     /// It may be accepted later.
-    Later,
-    Never,
+    Retryable,
+    Permanent,
     TooLarge,
 }
 
@@ -34,7 +34,7 @@ impl Error {
             KrafkaError::Auth {
                 source: Some(error),
                 ..
-            } => Some(of_handshake(error.source())),
+            } => Some(handshake_fix(error.source())),
             KrafkaError::Auth { source: None, .. } => Some(CREDENTIALS),
             KrafkaError::Network(_) => {
                 Some("check `brokers`, that the broker runs, and firewalls between")
@@ -43,7 +43,7 @@ impl Error {
                 "check the broker's log, and that its `advertised.listeners` can be reached from here",
             ),
             KrafkaError::UnknownTopic { .. } => Some(TOPIC),
-            KrafkaError::Broker { code, .. } => of_broker(*code).1,
+            KrafkaError::Broker { code, .. } => broker_error(*code).1,
             _ => None,
         }
     }
@@ -55,24 +55,24 @@ impl Error {
 
     /// The refusal of a message of `bytes`.
     pub fn refusal(self, bytes: usize) -> Refusal {
-        match self.meaning() {
-            Meaning::Later => Refusal::retry(self),
-            Meaning::Never => Refusal::permanent(self),
-            Meaning::TooLarge => Refusal::TooLarge {
+        match self.retryability() {
+            Retryability::Retryable => Refusal::retry(self),
+            Retryability::Permanent => Refusal::permanent(self),
+            Retryability::TooLarge => Refusal::TooLarge {
                 reason: self.to_string().into(),
                 limit_bytes: bytes / 2,
             },
         }
     }
 
-    fn meaning(&self) -> Meaning {
+    fn retryability(&self) -> Retryability {
         match &self.0 {
-            KrafkaError::Broker { code, .. } => of_broker(*code).0,
+            KrafkaError::Broker { code, .. } => broker_error(*code).0,
             KrafkaError::Config { .. }
             | KrafkaError::Compression { .. }
-            | KrafkaError::Serialization { .. } => Meaning::Never,
+            | KrafkaError::Serialization { .. } => Retryability::Permanent,
             // Also after wrong credentials: a broker that restarts refuses right ones until it has read them.
-            _ => Meaning::Later,
+            _ => Retryability::Retryable,
         }
     }
 }
@@ -80,52 +80,55 @@ impl Error {
 const CREDENTIALS: &str = "check `auth::sasl`: user name, password and mechanism";
 const TOPIC: &str = "create the topic, or correct its name";
 
-fn of_broker(code: ErrorCode) -> (Meaning, Option<&'static str>) {
+fn broker_error(code: ErrorCode) -> (Retryability, Option<&'static str>) {
     match code {
         ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge => (
-            Meaning::TooLarge,
+            Retryability::TooLarge,
             Some("lower `producer::max_message_bytes`, or raise the topic's `max.message.bytes`"),
         ),
         ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId => {
-            (Meaning::Later, Some(TOPIC))
+            (Retryability::Retryable, Some(TOPIC))
         }
-        ErrorCode::SaslAuthenticationFailed => (Meaning::Later, Some(CREDENTIALS)),
+        ErrorCode::SaslAuthenticationFailed => (Retryability::Retryable, Some(CREDENTIALS)),
         ErrorCode::UnsupportedSaslMechanism => (
-            Meaning::Later,
+            Retryability::Retryable,
             Some("set `auth::sasl::mechanism` to one that the broker offers"),
         ),
         ErrorCode::TopicAuthorizationFailed => (
-            Meaning::Never,
+            Retryability::Permanent,
             Some("grant the user the right to write to or read from the topic"),
         ),
         ErrorCode::GroupAuthorizationFailed => (
-            Meaning::Never,
+            Retryability::Permanent,
             Some("grant the user the right to read in the group"),
         ),
         ErrorCode::ClusterAuthorizationFailed => (
-            Meaning::Never,
+            Retryability::Permanent,
             Some("grant the user the right IDEMPOTENT_WRITE on the cluster"),
         ),
-        ErrorCode::InvalidTopic => (Meaning::Never, Some("correct the name of the topic")),
+        ErrorCode::InvalidTopic => (
+            Retryability::Permanent,
+            Some("correct the name of the topic"),
+        ),
         ErrorCode::InvalidRecord | ErrorCode::UnsupportedCompressionType => (
-            Meaning::Never,
+            Retryability::Permanent,
             Some("check `compression.type` and `cleanup.policy` of the topic"),
         ),
         ErrorCode::NotEnoughReplicas | ErrorCode::NotEnoughReplicasAfterAppend => (
-            Meaning::Later,
+            Retryability::Retryable,
             Some("check that enough brokers run for the topic's `min.insync.replicas`"),
         ),
         ErrorCode::KafkaStorageException => (
-            Meaning::Later,
+            Retryability::Retryable,
             Some("check the broker's disk: it may be full"),
         ),
-        _ => (Meaning::Later, None),
+        _ => (Retryability::Retryable, None),
     }
 }
 
-fn of_handshake(error: Option<&(dyn StdError + 'static)>) -> &'static str {
+fn handshake_fix(error: Option<&(dyn StdError + 'static)>) -> &'static str {
     let error = error.and_then(|error| error.downcast_ref());
-    let hint = error.and_then(Hint::of_handshake);
+    let hint = error.and_then(Hint::from_handshake);
     hint.map_or("check `tls`", Hint::text)
 }
 

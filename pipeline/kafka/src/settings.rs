@@ -49,7 +49,7 @@ pub struct MetadataSettings {
 #[schemars(extend("x-refused" = {
     "kerberos": "Kerberos is not supported; use `sasl`, or a client certificate in `tls`",
     "plain_text": "use `sasl` with `mechanism: PLAIN`",
-    "tls": "set `tls` beside `auth`",
+    "tls": "set `tls` next to `auth`",
 }))]
 pub struct Auth {
     /// SASL.
@@ -65,7 +65,9 @@ pub struct Auth {
     "version": "the version is negotiated with the broker; remove it",
 }))]
 pub struct SaslSettings {
+    /// The user to log in as.
     pub username: String,
+    /// The user's password.
     pub password: Secret,
     /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`. `PLAIN` sends the password, so use it with `tls` only.
     pub mechanism: Mechanism,

@@ -16,7 +16,7 @@ const NAME: &str = "api_server";
 
 /// What a failure means for the component.
 #[derive(Clone, Copy, Debug)]
-pub struct Consequence {
+pub struct CheckImpact {
     /// While requests fail.
     pub lost: &'static str,
     /// While the server is busy.
@@ -25,11 +25,7 @@ pub struct Consequence {
 
 /// Requests one object of each kind that is needed. A watch needs the same permission as a list, with another verb; the
 /// suggested rule has both.
-pub async fn of_rights(
-    server: &Server,
-    queries: Vec<Query>,
-    consequence: Consequence,
-) -> Vec<Check> {
+pub async fn check_rights(server: &Server, queries: Vec<Query>, impact: CheckImpact) -> Vec<Check> {
     let client = match server.client().await {
         Ok(client) => client,
         Err(error) => return vec![no_client(&error)],
@@ -44,7 +40,7 @@ pub async fn of_rights(
                 },
                 Err(error) => Err(error),
             };
-            of_answer(&query, answer, consequence)
+            answer_check(&query, answer, impact)
         }
     });
     join_all(requests).await
@@ -57,8 +53,8 @@ fn no_client(error: &ClientError) -> Check {
     )
 }
 
-fn of_answer(query: &Query, answer: Result<(), ApiError>, consequence: Consequence) -> Check {
-    let Consequence { lost, late } = consequence;
+fn answer_check(query: &Query, answer: Result<(), ApiError>, impact: CheckImpact) -> Check {
+    let CheckImpact { lost, late } = impact;
     let kind = query.plural();
     let name = format!("{NAME}_{kind}");
     let error = match answer {

@@ -40,7 +40,7 @@ pub enum Change<T> {
 pub struct Follower {
     server: Arc<Server>,
     query: Query,
-    /// Of one page, and of starting a watch.
+    /// Timeout of one page, and of starting a watch.
     timeout: Duration,
     /// The resource version to watch from; none before the first list.
     version: Option<String>,
@@ -71,7 +71,7 @@ impl Follower {
         }
     }
 
-    /// With this timeout of one page, and of starting a watch.
+    /// Sets the timeout of one page, and of starting a watch.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }

@@ -17,7 +17,7 @@ pub mod testkit;
 
 pub use access::{Access, AuthType, ClientError, Kubelet, Server};
 pub use api::{ApiError, Query, Resource, Selection};
-pub use check::{Consequence, of_rights};
+pub use check::{CheckImpact, check_rights};
 pub use follow::{Change, Counters, Follower};
 pub use health::Health;
 pub use objects::{Meta, MetaOnly, Object, Owner, Page, PageMeta, Read, StringMap, or_default};

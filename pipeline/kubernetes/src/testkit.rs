@@ -16,7 +16,7 @@ pub struct Server {
     requests: Arc<Mutex<Vec<Request>>>,
     tasks: JoinSet<()>,
     /// Holds the kubeconfig.
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl Server {
             port,
             requests,
             tasks,
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
         };
         server.write_kubeconfig("first");
         server
@@ -71,7 +71,7 @@ impl Server {
 
     /// The options of a component that uses this server, and `others`.
     pub fn options(&self, others: &str) -> String {
-        let file = self.folder.path().join("config");
+        let file = self.directory.path().join("config");
         format!(
             "{{auth_type: kubeConfig, kube_config_path: '{}', {others}}}",
             file.display()
@@ -86,7 +86,7 @@ impl Server {
               contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}",
             self.port
         );
-        std::fs::write(self.folder.path().join("config"), text).unwrap();
+        std::fs::write(self.directory.path().join("config"), text).unwrap();
     }
 
     pub fn requests(&self) -> Vec<Request> {
@@ -96,7 +96,7 @@ impl Server {
     /// Stops the server, but keeps the credentials file.
     pub async fn stop_but_keep(mut self) -> tempfile::TempDir {
         self.tasks.shutdown().await;
-        self.folder
+        self.directory
     }
 }
 

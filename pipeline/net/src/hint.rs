@@ -71,7 +71,7 @@ impl Hint {
     }
 
     /// After a failed TLS handshake.
-    pub fn of_handshake(error: &io::Error) -> Option<Self> {
+    pub fn from_handshake(error: &io::Error) -> Option<Self> {
         let Some(error) = error.get_ref().and_then(|it| it.downcast_ref()) else {
             return match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
@@ -82,13 +82,13 @@ impl Hint {
         };
         match error {
             rustls::Error::InvalidMessage(_) => Some(Self::DisableTls),
-            rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
-            rustls::Error::AlertReceived(alert) => Self::of_alert(*alert),
+            rustls::Error::InvalidCertificate(error) => Self::from_certificate(error),
+            rustls::Error::AlertReceived(alert) => Self::from_alert(*alert),
             _ => None,
         }
     }
 
-    fn of_certificate(error: &CertificateError) -> Option<Self> {
+    fn from_certificate(error: &CertificateError) -> Option<Self> {
         match error {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 Some(Self::SetCaFile)
@@ -108,7 +108,7 @@ impl Hint {
     }
 
     /// After the server ended the handshake, or rejected it later.
-    pub(crate) fn of_alert(alert: AlertDescription) -> Option<Self> {
+    pub(crate) fn from_alert(alert: AlertDescription) -> Option<Self> {
         use AlertDescription as Alert;
         match alert {
             Alert::CertificateRequired | Alert::HandshakeFailure => {

@@ -59,7 +59,7 @@ pub(crate) struct ReceivedAlert(Arc<OnceLock<AlertDescription>>);
 impl ReceivedAlert {
     /// What a client should check.
     pub fn hint(&self) -> Option<Hint> {
-        self.0.get().copied().and_then(Hint::of_alert)
+        self.0.get().copied().and_then(Hint::from_alert)
     }
 }
 

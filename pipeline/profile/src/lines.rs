@@ -136,7 +136,7 @@ mod tests {
             line: 3,
             column: 0,
         }];
-        let place = |address, lines| LocationRef {
+        let location = |address, lines| LocationRef {
             location: Location {
                 address,
                 ..Location::default()
@@ -144,8 +144,8 @@ mod tests {
             lines,
             attributes: &[],
         };
-        let first = rows.location(place(1, &[]));
-        let second = rows.location(place(2, &named));
+        let first = rows.location(location(1, &[]));
+        let second = rows.location(location(2, &named));
         let mut model = Model {
             dictionary: Arc::new(rows.finish()),
             ..Model::default()

@@ -51,7 +51,7 @@ enum Form {
         wire: OnceLock<Decoded<Bytes>>,
         resources: Resources,
     },
-    /// With changed resources.
+    /// Profiles with changed resources.
     Edited {
         opened: Opened,
         pieces: OnceLock<Decoded<Vec<Bytes>>>,

@@ -29,7 +29,7 @@ pub(crate) struct Selection {
 /// The used rows of one table. Out-of-range indices are never selected and translate to "not set".
 pub(crate) struct UsedRows<T: ?Sized> {
     /// For each row, [`UNUSED`](UsedRows::UNUSED) or, once copied, its new place.
-    places: Vec<u32>,
+    new_indices: Vec<u32>,
     /// The used rows, in the order of first use.
     used: Vec<Idx<T>>,
 }
@@ -188,27 +188,28 @@ impl Selection {
         self.attributes.copy(|row| {
             let row = from.attributes.get(row)?;
             Some(to.attribute(AttributeRef {
-                key: self.strings.place(row.key),
+                key: self.strings.new_index(row.key),
                 value: &row.value,
-                unit: self.strings.place(row.unit),
+                unit: self.strings.new_index(row.unit),
             }))
         });
         self.functions.copy(|row| {
             let row = from.functions.get(row)?;
             Some(to.function(Function {
-                name: self.strings.place(row.name),
-                system_name: self.strings.place(row.system_name),
-                filename: self.strings.place(row.filename),
+                name: self.strings.new_index(row.name),
+                system_name: self.strings.new_index(row.system_name),
+                filename: self.strings.new_index(row.filename),
                 start_line: row.start_line,
             }))
         });
         self.links.copy(|row| Some(to.link(*from.links.get(row)?)));
         self.mappings.copy(|row| {
             let row = from.mappings.get(row);
-            self.attributes.places_of(row.attributes, &mut attributes);
+            self.attributes
+                .new_indices_of(row.attributes, &mut attributes);
             to.mapping(MappingRef {
                 mapping: Mapping {
-                    filename: self.strings.place(row.mapping.filename),
+                    filename: self.strings.new_index(row.mapping.filename),
                     ..row.mapping
                 },
                 attributes: &attributes,
@@ -217,15 +218,16 @@ impl Selection {
         let mut lines: Vec<Line> = Vec::new();
         self.locations.copy(|row| {
             let row = from.locations.get(row);
-            self.attributes.places_of(row.attributes, &mut attributes);
+            self.attributes
+                .new_indices_of(row.attributes, &mut attributes);
             lines.clear();
             lines.extend(row.lines.iter().map(|line| Line {
-                function: self.functions.place(line.function),
+                function: self.functions.new_index(line.function),
                 ..*line
             }));
             to.location(LocationRef {
                 location: Location {
-                    mapping: self.mappings.place(row.location.mapping),
+                    mapping: self.mappings.new_index(row.location.mapping),
                     address: row.location.address,
                 },
                 lines: &lines,
@@ -235,7 +237,7 @@ impl Selection {
         let mut locations: Vec<LocationIdx> = Vec::new();
         self.stacks.copy(|row| {
             self.locations
-                .places_of(from.stacks.get(row), &mut locations);
+                .new_indices_of(from.stacks.get(row), &mut locations);
             to.stack(&locations)
         });
     }
@@ -243,14 +245,14 @@ impl Selection {
     /// A profile translated to the target dictionary, without samples.
     pub fn translated_head(&self, profile: &Profile) -> Profile {
         let value_type = |row: ValueType| ValueType {
-            kind: self.strings.place(row.kind),
-            unit: self.strings.place(row.unit),
+            kind: self.strings.new_index(row.kind),
+            unit: self.strings.new_index(row.unit),
         };
         let mut head = profile.head();
         head.sample_type = head.sample_type.map(value_type);
         head.period_type = head.period_type.map(value_type);
         for attribute in &mut head.attributes {
-            *attribute = self.attributes.place(*attribute);
+            *attribute = self.attributes.new_index(*attribute);
         }
         head
     }
@@ -267,15 +269,15 @@ impl Selection {
 
 impl Translate for Selection {
     fn stack(&self, index: StackIdx) -> StackIdx {
-        self.stacks.place(index)
+        self.stacks.new_index(index)
     }
 
     fn link(&self, index: LinkIdx) -> LinkIdx {
-        self.links.place(index)
+        self.links.new_index(index)
     }
 
     fn attribute(&self, index: AttributeIdx) -> AttributeIdx {
-        self.attributes.place(index)
+        self.attributes.new_index(index)
     }
 }
 
@@ -284,7 +286,7 @@ impl Translate for Selection {
 impl<T: ?Sized> Default for UsedRows<T> {
     fn default() -> Self {
         Self {
-            places: Vec::new(),
+            new_indices: Vec::new(),
             used: Vec::new(),
         }
     }
@@ -295,10 +297,10 @@ impl<T: ?Sized> UsedRows<T> {
 
     fn resize(&mut self, rows: usize) {
         self.used.clear();
-        self.places.clear();
-        self.places.resize(rows, Self::UNUSED);
+        self.new_indices.clear();
+        self.new_indices.resize(rows, Self::UNUSED);
         // Row 0 is "not set" everywhere and is never copied.
-        self.places[0] = 0;
+        self.new_indices[0] = 0;
     }
 
     fn clear(&mut self) {
@@ -307,28 +309,28 @@ impl<T: ?Sized> UsedRows<T> {
 
     /// Records the new place of the next row.
     #[inline(always)]
-    pub fn append(&mut self, place: Idx<T>) {
-        self.places.push(place.get());
+    pub fn append(&mut self, new_index: Idx<T>) {
+        self.new_indices.push(new_index.get());
     }
 
     /// Replaces row indices by their new places.
     #[inline(always)]
     pub fn translate(&self, indices: &mut [Idx<T>]) {
         for index in indices {
-            *index = self.place(*index);
+            *index = self.new_index(*index);
         }
     }
 
     fn is_everything(&self) -> bool {
-        self.used.len() + 1 == self.places.len()
+        self.used.len() + 1 == self.new_indices.len()
     }
 
     /// Selects a row; returns whether it was new.
     #[inline(always)]
     fn add(&mut self, index: Idx<T>) -> bool {
-        match self.places.get_mut(index.row()) {
-            Some(place) if *place == Self::UNUSED => {
-                *place = 0;
+        match self.new_indices.get_mut(index.row()) {
+            Some(new_index) if *new_index == Self::UNUSED => {
+                *new_index = 0;
                 self.used.push(index);
                 true
             }
@@ -344,7 +346,7 @@ impl<T: ?Sized> UsedRows<T> {
     /// Deselects the last rows, keeping the first `keep`.
     pub fn undo_to(&mut self, keep: usize) {
         for index in self.used.drain(keep..) {
-            self.places[index.row()] = Self::UNUSED;
+            self.new_indices[index.row()] = Self::UNUSED;
         }
     }
 
@@ -352,32 +354,36 @@ impl<T: ?Sized> UsedRows<T> {
     fn copy<R: Into<Option<Idx<T>>>>(&mut self, mut copy: impl FnMut(Idx<T>) -> R) {
         self.sort();
         for &index in &self.used {
-            self.places[index.row()] = copy(index).into().unwrap_or_default().get();
+            self.new_indices[index.row()] = copy(index).into().unwrap_or_default().get();
         }
     }
 
     /// Sorts few rows of a large table; for many, scanning all is faster.
     fn sort(&mut self) {
-        if self.used.len() < self.places.len() / 8 {
+        if self.used.len() < self.new_indices.len() / 8 {
             self.used.sort_unstable();
             return;
         }
         self.used.clear();
-        let rows = self.places.iter().enumerate().skip(1);
-        let used = rows.filter(|(_, place)| **place != Self::UNUSED);
+        let rows = self.new_indices.iter().enumerate().skip(1);
+        let used = rows.filter(|(_, new_index)| **new_index != Self::UNUSED);
         self.used.extend(used.map(|(row, _)| Idx::new(row as u32)));
     }
 
     #[inline(always)]
-    pub fn place(&self, index: Idx<T>) -> Idx<T> {
-        let place = self.places.get(index.row()).copied().unwrap_or(0);
-        Idx::new(if place == Self::UNUSED { 0 } else { place })
+    pub fn new_index(&self, index: Idx<T>) -> Idx<T> {
+        let new_index = self.new_indices.get(index.row()).copied().unwrap_or(0);
+        Idx::new(if new_index == Self::UNUSED {
+            0
+        } else {
+            new_index
+        })
     }
 
     #[inline(always)]
-    fn places_of(&self, indices: &[Idx<T>], places: &mut Vec<Idx<T>>) {
-        places.clear();
-        places.extend(indices.iter().map(|&index| self.place(index)));
+    fn new_indices_of(&self, indices: &[Idx<T>], new_indices: &mut Vec<Idx<T>>) {
+        new_indices.clear();
+        new_indices.extend(indices.iter().map(|&index| self.new_index(index)));
     }
 }
 

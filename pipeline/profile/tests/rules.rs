@@ -560,7 +560,7 @@ fn accepts_variations_of_other_senders() {
         ("a profile without a time", |e| {
             e.profile().time_unix_nano = 0
         }),
-        ("a value beside each timestamp", |e| {
+        ("a value next to each timestamp", |e| {
             e.sample().values = vec![-3]
         }),
         ("an aggregated value", |e| {

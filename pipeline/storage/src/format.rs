@@ -56,7 +56,7 @@ pub struct RecordHeader {
     /// The record has a [`Reference`] in place of its body.
     pub has_reference: bool,
     pub counts: Counts,
-    /// Of what is in the record.
+    /// Checksum of what is in the record.
     pub payload_check: u64,
 }
 
@@ -138,7 +138,7 @@ impl RecordHeader {
         })
     }
 
-    /// Of a record with a reference to its body.
+    /// The header of a record with a reference to its body.
     pub fn referring(
         salt: u64,
         index: u32,

@@ -19,7 +19,7 @@ use crate::walk::{Step, Walk, read_payload};
 pub struct FoundLog {
     pub exporter: String,
     pub purpose: Purpose,
-    pub folder: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// The content of a log.
@@ -81,7 +81,7 @@ pub fn logs(directory: &Path) -> Result<Contents, InspectError> {
         found.extend(log.map(|(purpose, exporter)| FoundLog {
             exporter,
             purpose,
-            folder: entry.path(),
+            directory: entry.path(),
         }));
     }
     found.sort();

@@ -1,5 +1,5 @@
 //! Queues and histories on disk: each is an append-only, checksummed, segmented log, in a directory locked by one
-//! process at a time. A queue is read once, in order; a history is [browsed](Log::browse). Beside them, components keep
+//! process at a time. A queue is read once, in order; a history is [browsed](Log::browse). Besides them, components keep
 //! small states in [checkpoints](Checkpoint).
 //!
 //! Queues share the bodies of records that several of them store.

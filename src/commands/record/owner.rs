@@ -32,7 +32,7 @@ impl SudoUser {
         (user.uid != 0).then_some(user)
     }
 
-    /// Whoever owns the folder may have put a link in the file's place, so only a file of root with a single name is
+    /// Whoever owns the directory may have put a link in the file's place, so only a file of root with a single name is
     /// given away.
     pub fn give(&self, path: &Path) -> io::Result<()> {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn links_are_not_given_away() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let [file, twin, link] = ["file", "twin", "link"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let [file, twin, link] = ["file", "twin", "link"].map(|name| directory.path().join(name));
         std::fs::write(&file, b"").expect("writable");
         std::os::unix::fs::symlink(&file, &link).expect("writable");
         std::fs::hard_link(&file, &twin).expect("writable");

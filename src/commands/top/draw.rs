@@ -19,7 +19,7 @@ pub struct Health {
     pub log: Option<String>,
 }
 
-pub fn draw(frame: &mut Frame<'_>, view: &View, health: &Health, place: &mut TableState) {
+pub fn draw(frame: &mut Frame<'_>, view: &View, health: &Health, table_state: &mut TableState) {
     let log = health.log.as_deref();
     let [head, tabs, title, table, logged, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -34,7 +34,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, health: &Health, place: &mut Tab
     frame.render_widget(Paragraph::new(tab_line(view)), tabs);
     let bold = Style::new().add_modifier(Modifier::BOLD);
     frame.render_widget(Paragraph::new(view.title()).style(bold), title);
-    draw_table(frame, view, table, place);
+    draw_table(frame, view, table, table_state);
     frame.render_widget(Paragraph::new(log.unwrap_or_default()), logged);
     frame.render_widget(Paragraph::new(footer(view)), foot);
 }
@@ -78,7 +78,7 @@ fn footer(view: &View) -> String {
     }
 }
 
-fn draw_table(frame: &mut Frame<'_>, view: &View, area: Rect, place: &mut TableState) {
+fn draw_table(frame: &mut Frame<'_>, view: &View, area: Rect, table_state: &mut TableState) {
     let rows = view.rows();
     if rows.is_empty() {
         let text = match (view.tab(), view.snapshot().source.samples) {
@@ -136,8 +136,8 @@ fn draw_table(frame: &mut Frame<'_>, view: &View, area: Rect, place: &mut TableS
         .header(header)
         .column_spacing(1)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    place.select(Some(view.selected()));
-    frame.render_stateful_widget(table, area, place);
+    table_state.select(Some(view.selected()));
+    frame.render_stateful_widget(table, area, table_state);
 }
 
 #[cfg(test)]
@@ -152,8 +152,8 @@ mod tests {
 
     fn drawn(view: &View, health: Health, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let mut place = TableState::default();
-        let drawn = terminal.draw(|frame| draw(frame, view, &health, &mut place));
+        let mut table_state = TableState::default();
+        let drawn = terminal.draw(|frame| draw(frame, view, &health, &mut table_state));
         drawn.unwrap();
         let buffer = terminal.backend().buffer().clone();
         let lines = buffer.content.chunks(usize::from(width)).map(|line| {

@@ -214,7 +214,7 @@ impl Shown {
     async fn show(&self) -> io::Result<()> {
         let mut screen = Screen::take()?;
         let mut keys = Keys::read()?;
-        let (mut view, mut place) = (View::default(), TableState::default());
+        let (mut view, mut table_state) = (View::default(), TableState::default());
         let mut ticks = self.ticks();
         loop {
             let health = Health {
@@ -223,7 +223,7 @@ impl Shown {
             };
             screen
                 .terminal
-                .draw(|frame| draw(frame, &view, &health, &mut place))?;
+                .draw(|frame| draw(frame, &view, &health, &mut table_state))?;
             tokio::select! {
                 _ = ticks.tick() => {
                     if !view.is_paused {

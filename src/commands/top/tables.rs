@@ -140,8 +140,8 @@ pub fn groups(snapshot: &Snapshot, tab: Tab) -> Vec<GroupRow> {
         });
         return rows.collect();
     }
-    let place = LABELS.iter().position(|label| *label == tab.label());
-    let groups = place.and_then(|place| snapshot.groups.get(place));
+    let index = LABELS.iter().position(|label| *label == tab.label());
+    let groups = index.and_then(|index| snapshot.groups.get(index));
     let rows = groups.into_iter().flatten().map(|it| GroupRow {
         value: it.value.clone(),
         name: it.value.clone(),

@@ -187,8 +187,8 @@ impl View {
             KeyCode::Char('s') => self.order = self.order.next(self.has_functions()),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char(digit @ '1'..='5') => {
-                let place = digit as usize - '1' as usize;
-                return self.open(Tab::ALL.get(place).copied().unwrap_or_default());
+                let index = digit as usize - '1' as usize;
+                return self.open(Tab::ALL.get(index).copied().unwrap_or_default());
             }
             KeyCode::Tab | KeyCode::Right => return self.open(self.neighbour(1)),
             KeyCode::BackTab | KeyCode::Left => {
@@ -251,7 +251,7 @@ impl View {
                 if self.path.last() != Some(&function) {
                     self.path.push(function);
                     self.find_neighbours();
-                    self.selected = self.place_of_function();
+                    self.selected = self.row_of_function();
                 }
                 Reaction::Nothing
             }
@@ -270,7 +270,7 @@ impl View {
         self.selected = 0;
         if self.path.pop().is_some() {
             self.find_neighbours();
-            self.selected = self.place_of_function();
+            self.selected = self.row_of_function();
             return Reaction::Nothing;
         }
         if !self.filter.is_empty() {
@@ -296,7 +296,7 @@ impl View {
     }
 
     /// Row between the callers and the callees.
-    fn place_of_function(&self) -> usize {
+    fn row_of_function(&self) -> usize {
         match self.path.is_empty() {
             true => 0,
             false => self

@@ -20,7 +20,7 @@ use super::{CommandError, load};
 use crate::cli::{Configuration, Server, Upload};
 use crate::{privileges, sandbox};
 
-/// Their log targets are silenced: `Reasons` reports failures instead, knowing that files are kept.
+/// Log targets that are silenced: `Reasons` reports their failures instead, knowing that files are kept.
 const SILENCED_TARGETS: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
 
 pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), CommandError> {
@@ -81,7 +81,7 @@ fn recordings(command: &Upload) -> Result<Vec<Recording>, CommandError> {
 
 /// The pipeline configuration for the command line.
 fn configuration_of(command: &Upload, server: &Server) -> Result<Value, CommandError> {
-    let folder = command.directory.to_str().ok_or_else(|| {
+    let directory = command.directory.to_str().ok_or_else(|| {
         CommandError::Usage(format!(
             "{} is not UTF-8, as paths in a configuration must be",
             command.directory.display()
@@ -105,7 +105,7 @@ fn configuration_of(command: &Upload, server: &Server) -> Result<Value, CommandE
     };
     Ok(json!({
         "receivers": { "padata": {
-            "storage_path": folder,
+            "storage_path": directory,
             "follow": false,
             "when_undelivered": "leave",
             "after": if command.keep { "keep" } else { "delete" },

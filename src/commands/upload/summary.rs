@@ -11,7 +11,7 @@ use crate::commands::CommandError;
 use crate::commands::print::print_text;
 
 /// The output of `--dry-run`.
-pub fn print_contents(folder: &Path, recordings: &[Recording]) -> Result<(), CommandError> {
+pub fn print_contents(directory: &Path, recordings: &[Recording]) -> Result<(), CommandError> {
     let mut text = String::new();
     let (mut bytes, mut rows) = (0, 0);
     let mut all_times = None;
@@ -39,7 +39,7 @@ pub fn print_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Com
     let _ = write!(
         text,
         "{}: {} files, {bytes} bytes, {rows} rows",
-        line(&folder.to_string_lossy()),
+        line(&directory.to_string_lossy()),
         recordings.len()
     );
     if let Some(times) = all_times {

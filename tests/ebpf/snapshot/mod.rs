@@ -195,7 +195,8 @@ fn walks_installed_programs_like_gdb() {
     if !can_look() {
         return;
     }
-    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
+    let directories: Vec<PathBuf> =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
     let programs: [(&str, &[&str]); 6] = [
         ("python3", &["-c", PYTHON]),
         ("perl", &["-e", PERL]),
@@ -207,7 +208,7 @@ fn walks_installed_programs_like_gdb() {
     let mut files = Files::default();
     let mut failed = String::new();
     for (name, arguments) in programs {
-        let found = folders.iter().map(|folder| folder.join(name));
+        let found = directories.iter().map(|directory| directory.join(name));
         let Some(path) = found.filter_map(real).next() else {
             skip(&format!("no {name} here"));
             continue;

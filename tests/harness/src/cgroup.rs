@@ -111,10 +111,10 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        for folder in [&self.memory, &self.cpu] {
+        for directory in [&self.memory, &self.cpu] {
             // Its last process may still be leaving.
             for _ in 0..100 {
-                if fs::remove_dir(folder).is_ok() || !folder.exists() {
+                if fs::remove_dir(directory).is_ok() || !directory.exists() {
                     break;
                 }
                 thread::sleep(Duration::from_millis(20));

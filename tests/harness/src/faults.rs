@@ -32,7 +32,7 @@ pub enum Calls {
     /// Also truncation.
     Write = 1,
     Sync = 2,
-    /// That create, rename and remove files and folders.
+    /// That create, rename and remove files and directories.
     Name = 4,
     All = 7,
 }
@@ -51,7 +51,7 @@ enum Field {
 
 /// The faults of one program after the other. Their count of calls goes on over a restart.
 pub struct Faults {
-    folder: TempDir,
+    directory: TempDir,
     plan: File,
     /// Separated by colons.
     paths: String,
@@ -60,11 +60,11 @@ pub struct Faults {
 impl Faults {
     /// For changes of files whose paths contain one of `parts`. None without a C compiler.
     pub fn of(parts: &[&str]) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/faults.c");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", source, "-o"])
-            .arg(folder.path().join("faults.so"))
+            .arg(directory.path().join("faults.so"))
             .output();
         match built {
             Ok(built) => assert!(built.status.success(), "{built:?}"),
@@ -77,12 +77,12 @@ impl Faults {
             .read(true)
             .write(true)
             .create_new(true)
-            .open(folder.path().join("plan"))
+            .open(directory.path().join("plan"))
             .unwrap();
         // More than its fields.
         plan.set_len(4096).unwrap();
         let faults = Self {
-            folder,
+            directory,
             plan,
             paths: parts.join(":"),
         };
@@ -91,7 +91,7 @@ impl Faults {
     }
 
     fn library(&self) -> PathBuf {
-        self.folder.path().join("faults.so")
+        self.directory.path().join("faults.so")
     }
 
     /// Starts the profcol under test with these faults.
@@ -99,7 +99,7 @@ impl Faults {
         let mut command = Command::new(program());
         command
             .env("LD_PRELOAD", self.library())
-            .env("FAULTS_PLAN", self.folder.path().join("plan"))
+            .env("FAULTS_PLAN", self.directory.path().join("plan"))
             .env("FAULTS_PATHS", &self.paths);
         Process::start_as(&mut command, &[], config)
     }

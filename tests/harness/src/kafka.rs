@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Broker {
     /// For clients.
     pub address: SocketAddr,
-    folder: TempDir,
+    directory: TempDir,
     process: Option<Child>,
     runtime: Runtime,
 }
@@ -38,7 +38,7 @@ pub struct Settings<'a> {
     pub properties: &'a str,
     /// Arguments of the command that formats its directory.
     pub format: &'a [&'a str],
-    /// Where its data is, unless in a temporary folder.
+    /// Where its data is, unless in a temporary directory.
     pub logs: Option<&'a Path>,
     /// Listens there with TLS and SASL, too.
     pub secure: Option<SocketAddr>,
@@ -73,8 +73,8 @@ impl Broker {
             return None;
         }
         let address = free_address();
-        let folder = TempDir::new().expect("can create a temporary folder");
-        let logs = folder.path().join("logs");
+        let directory = TempDir::new().expect("can create a temporary directory");
+        let logs = directory.path().join("logs");
         let logs = settings.logs.unwrap_or(&logs).display();
         let (mut listeners, mut advertised) = (
             format!("PLAINTEXT://{address}"),
@@ -114,18 +114,18 @@ impl Broker {
              {}\n",
             settings.properties
         );
-        let file = folder.path().join("server.properties");
+        let file = directory.path().join("server.properties");
         fs::write(&file, properties).expect("can write a temporary file");
-        let formatted = java("kafka.tools.StorageTool", folder.path())
+        let formatted = java("kafka.tools.StorageTool", directory.path())
             .args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"])
             .arg(&file)
             .args(settings.format)
             .status();
         let is_formatted = formatted.is_ok_and(|status| status.success());
-        assert!(is_formatted, "{}", output(folder.path()));
+        assert!(is_formatted, "{}", output(directory.path()));
         let mut broker = Self {
             address,
-            folder,
+            directory,
             process: None,
             runtime: Runtime::new().expect("threads can be started"),
         };
@@ -136,8 +136,8 @@ impl Broker {
 
     /// Starts it again, after a [`kill`](Self::kill), with the data that it had.
     pub fn launch(&mut self) {
-        let mut command = java("kafka.Kafka", self.folder.path());
-        let command = command.arg(self.folder.path().join("server.properties"));
+        let mut command = java("kafka.Kafka", self.directory.path());
+        let command = command.arg(self.directory.path().join("server.properties"));
         self.process = Some(command.spawn().expect("java starts"));
     }
 
@@ -150,7 +150,7 @@ impl Broker {
             assert!(
                 !has_ended && Instant::now() < give_up,
                 "the broker does not answer; it said:\n{}",
-                output(self.folder.path())
+                output(self.directory.path())
             );
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -248,12 +248,12 @@ impl Drop for Broker {
     }
 }
 
-/// A small JVM that runs this class, with its output in the folder.
-fn java(class: &str, folder: &Path) -> Command {
+/// A small JVM that runs this class, with its output in the directory.
+fn java(class: &str, directory: &Path) -> Command {
     let log = File::options()
         .create(true)
         .append(true)
-        .open(folder.join("output"));
+        .open(directory.join("output"));
     let log = log.expect("can write a temporary file");
     let mut command = Command::new("java");
     command
@@ -268,6 +268,6 @@ fn java(class: &str, folder: &Path) -> Command {
     command
 }
 
-fn output(folder: &Path) -> String {
-    fs::read_to_string(folder.join("output")).unwrap_or_default()
+fn output(directory: &Path) -> String {
+    fs::read_to_string(directory.join("output")).unwrap_or_default()
 }

@@ -20,7 +20,7 @@ pub struct Process {
     name: String,
     child: Child,
     /// Holds the configuration and the output while the program runs.
-    folder: TempDir,
+    directory: TempDir,
 }
 
 /// The OpenTelemetry Collector with `config` (YAML).
@@ -49,8 +49,8 @@ pub fn h2spec(to: SocketAddr, arguments: &[&str]) -> String {
         .arg(to.to_string())
         .output()
         .expect("h2spec starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "h2spec failed: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "h2spec failed: {stderr}");
     String::from_utf8(output.stdout).expect("h2spec prints UTF-8")
 }
 
@@ -60,10 +60,10 @@ pub fn pprof(arguments: &[&str]) -> String {
         .args(arguments)
         .output()
         .expect("pprof starts");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "pprof {arguments:?} failed: {said}"
+        "pprof {arguments:?} failed: {stderr}"
     );
     String::from_utf8(output.stdout).expect("pprof prints UTF-8")
 }
@@ -83,8 +83,8 @@ pub fn promql(request: &str) -> String {
         .expect("promql reads its request");
     drop(stdin);
     let output = child.wait_with_output().expect("promql ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "promql failed: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "promql failed: {stderr}");
     String::from_utf8(output.stdout).expect("promql prints UTF-8")
 }
 
@@ -141,11 +141,11 @@ impl Process {
     /// Starts `command --config <file with config> arguments…`; `command` may set an environment, or be a wrapper that
     /// becomes the program.
     pub fn start_as(command: &mut Command, arguments: &[&str], config: &str) -> Self {
-        let folder = TempDir::new().expect("can create a temporary folder");
-        let file = folder.path().join("config.yaml");
+        let directory = TempDir::new().expect("can create a temporary directory");
+        let file = directory.path().join("config.yaml");
         fs::write(&file, config).expect("can write a temporary file");
         let output =
-            File::create(folder.path().join("output")).expect("can write a temporary file");
+            File::create(directory.path().join("output")).expect("can write a temporary file");
         let child = command
             .arg("--config")
             .arg(&file)
@@ -163,7 +163,7 @@ impl Process {
         Self {
             name,
             child,
-            folder,
+            directory,
         }
     }
 
@@ -179,7 +179,7 @@ impl Process {
 
     /// The output so far, stdout and stderr combined.
     pub fn output(&self) -> String {
-        let bytes = fs::read(self.folder.path().join("output")).expect("the output file exists");
+        let bytes = fs::read(self.directory.path().join("output")).expect("the output file exists");
         String::from_utf8_lossy(&bytes).into_owned()
     }
 

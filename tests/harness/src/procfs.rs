@@ -89,9 +89,9 @@ pub fn running_time(pid: u32) -> Result<Duration> {
 }
 
 fn running_time_of_one(pid: u32) -> Result<Duration> {
-    let folder = format!("/proc/{pid}/task");
+    let directory = format!("/proc/{pid}/task");
     let mut sum = 0;
-    for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
+    for thread in fs::read_dir(&directory).with_context(|| format!("failed to list {directory}"))? {
         // Skip threads that have exited since listing.
         let times = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         let on_cpu = times
@@ -134,8 +134,8 @@ pub fn written(pid: u32) -> Result<u64> {
 
 /// The number of open file descriptors.
 pub fn descriptors(pid: u32) -> Result<usize> {
-    let folder = format!("/proc/{pid}/fd");
-    let open = fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))?;
+    let directory = format!("/proc/{pid}/fd");
+    let open = fs::read_dir(&directory).with_context(|| format!("failed to list {directory}"))?;
     Ok(open.count())
 }
 
@@ -146,9 +146,9 @@ pub fn threads(pid: u32) -> Result<u64> {
 
 /// The number of voluntary context switches, which equals the number of wake-ups. Excludes threads that have exited.
 pub fn sleeps(pid: u32) -> Result<u64> {
-    let folder = format!("/proc/{pid}/task");
+    let directory = format!("/proc/{pid}/task");
     let mut sum = 0;
-    for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
+    for thread in fs::read_dir(&directory).with_context(|| format!("failed to list {directory}"))? {
         let status = thread?.path().join("status");
         // Skip threads that have exited since listing.
         if let Ok(switches) = status_number(&status.to_string_lossy(), "voluntary_ctxt_switches") {

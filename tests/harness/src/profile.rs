@@ -47,7 +47,7 @@ impl Sample {
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub kind: String,
-    /// `profcol.frame.code`; empty without.
+    /// `profcol.frame.code`; empty if there is none.
     pub code: String,
     pub file: String,
     pub address: u64,

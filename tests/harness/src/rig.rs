@@ -18,13 +18,13 @@ pub const REFUSED: &str = "Failed to reload the configuration.";
 /// A running profcol whose configuration changes.
 pub struct Rig {
     child: Child,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Rig {
     pub fn start(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
         // As in a mounted ConfigMap.
         fs::create_dir(file("0")).unwrap();
         fs::write(file("0").join("config.yaml"), config).unwrap();
@@ -36,14 +36,14 @@ impl Rig {
             .stderr(output)
             .spawn()
             .unwrap();
-        let rig = Self { child, folder };
+        let rig = Self { child, directory };
         rig.wait_for("Everything is ready", 1);
         rig
     }
 
     /// Replaces the configuration as the kubelet does.
     pub fn write(&self, version: &str, config: &str) {
-        let file = |name: &str| self.folder.path().join(name);
+        let file = |name: &str| self.directory.path().join(name);
         fs::create_dir(file(version)).unwrap();
         fs::write(file(version).join("config.yaml"), config).unwrap();
         symlink(version, file("..data_tmp")).unwrap();
@@ -61,7 +61,7 @@ impl Rig {
     }
 
     pub fn output(&self) -> String {
-        fs::read_to_string(self.folder.path().join("output")).unwrap()
+        fs::read_to_string(self.directory.path().join("output")).unwrap()
     }
 
     pub fn count(&self, text: &str) -> usize {

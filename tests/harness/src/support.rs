@@ -17,18 +17,20 @@ fn built() -> PathBuf {
     program.expect("`cargo test` runs this").into()
 }
 
-/// Cargo's target folder, wherever it is; also for a bench, which `cargo run` built.
+/// Cargo's target directory, wherever it is; also for a bench, which `cargo run` built.
 pub fn target() -> PathBuf {
     let program = match std::env::var_os("CARGO_BIN_EXE_profcol") {
         Some(program) => program.into(),
         None => std::env::current_exe().expect("/proc is mounted"),
     };
-    let folder = program.ancestors().nth(2);
-    folder.expect("programs are in a folder of it").to_owned()
+    let directory = program.ancestors().nth(2);
+    directory
+        .expect("programs are in a directory of it")
+        .to_owned()
 }
 
-/// Copies a folder with what is in it.
-pub fn copy_folder(from: &Path, to: &Path) {
+/// Copies a directory with what is in it.
+pub fn copy_directory(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-r").args([from, to]).status();
     assert!(copied.unwrap().success());
 }
@@ -75,17 +77,17 @@ pub fn yaml(text: &str) -> Value {
         .to_json()
 }
 
-/// A configuration file in a temporary folder, deleted on drop.
+/// A configuration file in a temporary directory, deleted on drop.
 pub struct File {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     pub path: PathBuf,
 }
 
 pub fn file(name: &str, text: impl AsRef<[u8]>) -> File {
-    let folder = tempfile::tempdir().expect("can create a temporary folder");
-    let path = folder.path().join(name);
+    let directory = tempfile::tempdir().expect("can create a temporary directory");
+    let path = directory.path().join(name);
     std::fs::write(&path, text).expect("can create a temporary file");
-    File { folder, path }
+    File { directory, path }
 }
 
 pub fn path(path: &Path) -> &str {
@@ -129,10 +131,10 @@ pub fn check_privileges(pid: u32, expected: u64) {
     }
 }
 
-/// The project's folder.
+/// The project's directory.
 pub fn root() -> &'static Path {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    folder.expect("this crate is two folders below")
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    directory.expect("this crate is two directories below")
 }
 
 /// Reports a skipped test, once; fails in CI.
@@ -150,7 +152,7 @@ pub fn version_of(program: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// The file or folder `part` in the recordings of real programs.
+/// The file or directory `part` in the recordings of real programs.
 pub fn golden(part: &str) -> PathBuf {
     root().join("tests/golden").join(part)
 }

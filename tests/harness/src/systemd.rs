@@ -1,4 +1,4 @@
-//! A host for systemd: its files are in a folder, its processes in namespaces and in a cgroup of this machine.
+//! A host for systemd: its files are in a directory, its processes in namespaces and in a cgroup of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::support::{root, skip};
 const TIMEOUT: Duration = Duration::from_secs(900);
 
 pub struct Host {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     group: PathBuf,
     systemd: Option<Child>,
 }
@@ -33,23 +33,23 @@ impl Host {
         };
         // Letters and digits: tests of one process have a host each.
         let prefix = format!("profcol{}", std::process::id());
-        let folder = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
-        let name = folder.path().file_name().unwrap().to_str().unwrap();
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
+        let name = directory.path().file_name().unwrap().to_str().unwrap();
         let host = Self {
             // The path of a slice: paths below it look like on a real host, and this host's systemd ignores them.
             group: groups.join(format!("{name}.slice")),
-            folder,
+            directory,
             systemd: None,
         };
         let mut unpack = Command::new("tar");
         unpack.arg("--extract").arg("--file").arg(archive);
-        run(unpack.arg("--directory").arg(host.folder.path()));
+        run(unpack.arg("--directory").arg(host.directory.path()));
         Some(host)
     }
 
     /// The path of one of its files.
     pub fn at(&self, place: &str) -> PathBuf {
-        self.folder.path().join(place)
+        self.directory.path().join(place)
     }
 
     fn made(&self, place: &str) -> PathBuf {
@@ -62,9 +62,9 @@ impl Host {
         fs::copy(file, self.made(place)).unwrap();
     }
 
-    /// Adds all files of a folder.
-    pub fn add_folder(&self, folder: &str, place: &str) {
-        for file in fs::read_dir(root().join("tests/systemd").join(folder)).unwrap() {
+    /// Adds all files of a directory.
+    pub fn add_directory(&self, directory: &str, place: &str) {
+        for file in fs::read_dir(root().join("tests/systemd").join(directory)).unwrap() {
             let file = file.unwrap();
             let name = file.file_name();
             self.add(&file.path(), &format!("{place}/{}", name.to_str().unwrap()));
@@ -87,7 +87,7 @@ impl Host {
                      --cgroup --uts --ipc --net sh -e \"$1\" \"$2\"";
         let mut systemd = Command::new("sh");
         systemd.args(["-e", "-c", enter]);
-        systemd.args([&self.group, &script, self.folder.path()]);
+        systemd.args([&self.group, &script, self.directory.path()]);
         systemd.stdin(Stdio::null()).stdout(Stdio::null());
         self.systemd = Some(systemd.spawn().unwrap());
     }
@@ -140,6 +140,6 @@ fn groups() -> Option<PathBuf> {
 
 fn run(command: &mut Command) {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
 }

@@ -18,8 +18,8 @@ fn cache() -> PathBuf {
 
 /// A hash of all possible sources.
 static SOURCES: LazyLock<u64> = LazyLock::new(|| {
-    let folders = ["tests/ebpf/programs", "benches/ebpf/programs"];
-    let entries = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let directories = ["tests/ebpf/programs", "benches/ebpf/programs"];
+    let entries = directories.map(|directory| fs::read_dir(root().join(directory)).unwrap());
     let files = entries
         .into_iter()
         .flatten()
@@ -33,20 +33,20 @@ static SOURCES: LazyLock<u64> = LazyLock::new(|| {
     hasher.finish()
 });
 
-/// A folder for built programs.
+/// A directory for built programs.
 pub struct Workshop(tempfile::TempDir);
 
 impl Workshop {
     pub fn open() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         // Debian's linker has its version in the name, and compilers look for one without.
         if let Some(linker) = ["/usr/bin/ld.lld", "/usr/bin/ld.lld-14"]
             .into_iter()
             .find(|linker| Path::new(linker).exists())
         {
-            symlink(linker, folder.path().join("ld.lld")).unwrap();
+            symlink(linker, directory.path().join("ld.lld")).unwrap();
         }
-        Self(folder)
+        Self(directory)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -64,7 +64,7 @@ impl Workshop {
             .collect()
     }
 
-    /// Runs a compiler whose output is `name`. Words of `command` that name a source refer to the programs folder, and
+    /// Runs a compiler whose output is `name`. Words of `command` that name a source refer to the programs directory, and
     /// those that begin with `@` to built files. Variables may precede the command, as in a shell. None if the
     /// compiler or linker is missing.
     pub fn build(&self, name: &str, command: &str) -> Option<PathBuf> {
@@ -145,7 +145,7 @@ impl Workshop {
             "{command}: {}",
             String::from_utf8_lossy(&built.stderr)
         );
-        // Executables linked with a part contain the path of its folder, so they are not cached.
+        // Executables linked with a part contain the path of its directory, so they are not cached.
         if !command.contains('@') {
             fs::create_dir_all(cache()).unwrap();
             // Another test may write the same file.
@@ -157,7 +157,7 @@ impl Workshop {
     }
 }
 
-/// The cached program. The compiler is not part of the key: clean the target folder after installing another one.
+/// The cached program. The compiler is not part of the key: clean the target directory after installing another one.
 fn cached(name: &str, command: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (name, command, *SOURCES).hash(&mut hasher);

@@ -132,11 +132,11 @@ func (s *sending) attempt(connection *grpc.ClientConn, request *profiles.ExportP
 // The status that a caller sees, including its details.
 func outcome(err error) event {
 	answer := status.Convert(err)
-	told := event{"code": answer.Code().String(), "message": answer.Message()}
+	shown := event{"code": answer.Code().String(), "message": answer.Message()}
 	for _, detail := range answer.Details() {
 		if retry, ok := detail.(*errdetails.RetryInfo); ok {
-			told["retry_after"] = retry.GetRetryDelay().AsDuration().Seconds()
+			shown["retry_after"] = retry.GetRetryDelay().AsDuration().Seconds()
 		}
 	}
-	return told
+	return shown
 }

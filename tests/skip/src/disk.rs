@@ -14,13 +14,13 @@ pub struct SmallDisk(tempfile::TempDir);
 impl SmallDisk {
     /// `options` are those of a tmpfs, such as `size=2m`. `None` without the permission to mount one.
     pub fn mount(options: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("can create a temporary folder");
+        let directory = tempfile::tempdir().expect("can create a temporary directory");
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(folder.path())
+            .arg(directory.path())
             .output();
         if mount.is_ok_and(|mount| mount.status.success()) {
-            return Some(Self(folder));
+            return Some(Self(directory));
         }
         skip("only root can mount a disk that is small enough to be filled");
         None
@@ -49,7 +49,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Also while files are open there. If this fails, only a temporary folder remains.
+        // Also while files are open there. If this fails, only a temporary directory remains.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }

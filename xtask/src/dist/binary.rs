@@ -21,19 +21,19 @@ pub fn build(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
         bail!("rustc has no standard library for {target}; `rustup target add {target}`");
     }
     // A separate target directory, which can be deleted independently.
-    let folder = workspace.target.join("dist");
-    fs::create_dir_all(&folder).context("failed to create the build directory")?;
+    let directory = workspace.target.join("dist");
+    fs::create_dir_all(&directory).context("failed to create the build directory")?;
     let in_capitals = target.replace('-', "_").to_uppercase();
     let mut flags = remapped(workspace)?;
     let mut cargo = workspace.cargo(&["build", "--locked", "--quiet", "--profile", "dist"]);
     cargo.args(["--bin", "profcol", "--target", &target, "--target-dir"]);
-    cargo.arg(&folder);
+    cargo.arg(&directory);
     let compiler = match Arch::of_host() == Some(arch) {
         true => native_compiler()?,
         false => {
             // Use the toolchain's linker and musl: the C compiler's would link different startup code.
             flags.extend(["-Clinker=rust-lld", "-Clinker-flavor=ld.lld"].map(str::to_owned));
-            cross_compiler(&folder, arch)?
+            cross_compiler(&directory, arch)?
         }
     };
     cargo
@@ -43,7 +43,7 @@ pub fn build(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
             flags.join(" "),
         );
     process::run(&mut cargo)?;
-    Ok(folder.join(&target).join("dist/profcol"))
+    Ok(directory.join(&target).join("dist/profcol"))
 }
 
 /// Remaps local paths, which would leak into the binary and make builds irreproducible.
@@ -68,15 +68,15 @@ fn native_compiler() -> Result<PathBuf> {
 }
 
 /// Zig includes musl headers for every architecture.
-fn cross_compiler(folder: &Path, arch: Arch) -> Result<PathBuf> {
+fn cross_compiler(directory: &Path, arch: Arch) -> Result<PathBuf> {
     if !process::succeeds(Command::new("zig").arg("version")) {
         bail!(
             "for {} a C compiler with musl is needed, and there is no `zig` here; \
-             `pip install ziglang`, and put its folder into PATH",
+             `pip install ziglang`, and put its directory into PATH",
             arch.name
         );
     }
-    let wrapper = folder.join(format!("cc-{}", arch.name));
+    let wrapper = directory.join(format!("cc-{}", arch.name));
     // Zig uses a different target name than the one passed by cc.
     let script = format!(
         "#!/bin/sh\nfor word do\n  shift\n  case $word in --target=*) ;; *) set -- \"$@\" \"$word\" ;; esac\ndone\n\

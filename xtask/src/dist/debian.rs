@@ -13,13 +13,13 @@ use crate::process;
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Writes `profcol_0.1.0-1_amd64.deb` into `folder`.
+/// Writes `profcol_0.1.0-1_amd64.deb` into `directory`.
 pub fn build(
     files: &Files,
     release: &Release,
     revision: &str,
     work: &Path,
-    folder: &Path,
+    directory: &Path,
 ) -> Result<()> {
     let Release { arch, version, .. } = release;
     let version = format!("{version}-{revision}");
@@ -41,7 +41,7 @@ pub fn build(
     for script in SCRIPTS {
         put(script, &text(&source(script))?, 0o755)?;
     }
-    let archive = folder.join(format!("{PACKAGE}_{version}_{}.deb", arch.debian));
+    let archive = directory.join(format!("{PACKAGE}_{version}_{}.deb", arch.debian));
     process::run(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Zxz", "--build"])

@@ -18,7 +18,7 @@ pub struct Crate {
     /// An SPDX expression.
     pub license: Option<String>,
     pub repository: Option<String>,
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// SHA-256 of the archive; `None` for crates of this repository.
     pub checksum: Option<String>,
     pub needs: BTreeSet<(String, String)>,
@@ -94,14 +94,14 @@ pub fn linked(workspace: &Workspace, target: &str) -> Result<Linked> {
         if !chosen.contains(&key) {
             continue;
         }
-        let folder = package
+        let directory = package
             .manifest_path
             .parent()
             .context("manifest has no parent directory")?;
         let found = Crate {
             license: package.license,
             repository: package.repository,
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
             checksum: checksums.get(&key).cloned(),
             needs: needs.remove(&package.id).unwrap_or_default(),
         };

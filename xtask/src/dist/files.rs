@@ -125,13 +125,13 @@ impl Files {
         self.0.insert(place.to_owned(), File { content, mode });
     }
 
-    /// Adds all files below a folder.
-    pub fn add_folder(&mut self, folder: &Path, place: &str) -> Result<()> {
-        for path in super::sorted(folder)? {
+    /// Adds all files below a directory.
+    pub fn add_directory(&mut self, directory: &Path, place: &str) -> Result<()> {
+        for path in super::sorted(directory)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let place = format!("{place}/{name}");
             match path.is_dir() {
-                true => self.add_folder(&path, &place)?,
+                true => self.add_directory(&path, &place)?,
                 false => self.add(&place, 0o644, read(&path)?),
             }
         }
@@ -157,15 +157,15 @@ impl Files {
     }
 
     /// Writes all files into an empty directory, regardless of the umask.
-    pub fn write(&self, folder: &Path) -> Result<()> {
-        super::clear(folder)?;
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        super::clear(directory)?;
         let allow = |path: &Path, mode: u32| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))
                 .with_context(|| format!("failed to set the mode of {}", path.display()))
         };
-        allow(folder, 0o755)?;
+        allow(directory, 0o755)?;
         for (place, file) in &self.0 {
-            let mut below = folder.to_owned();
+            let mut below = directory.to_owned();
             let parent = Path::new(place).parent().unwrap_or(Path::new(""));
             for part in parent {
                 below.push(part);
@@ -175,7 +175,7 @@ impl Files {
                     allow(&below, 0o755)?;
                 }
             }
-            let path = folder.join(place);
+            let path = directory.join(place);
             fs::write(&path, &file.content)
                 .with_context(|| format!("failed to write {}", path.display()))?;
             allow(&path, file.mode)?;
@@ -184,8 +184,8 @@ impl Files {
     }
 }
 
-/// Archives `what` of a folder: sorted by name, owned by root, with the commit's timestamp.
-pub fn archive(folder: &Path, what: &str, target: &Path, release: &Release) -> Result<()> {
+/// Archives `what` of a directory: sorted by name, owned by root, with the commit's timestamp.
+pub fn archive(directory: &Path, what: &str, target: &Path, release: &Release) -> Result<()> {
     process::run(
         Command::new("tar")
             .args(["--create", "--format=gnu", "--sort=name"])
@@ -194,7 +194,7 @@ pub fn archive(folder: &Path, what: &str, target: &Path, release: &Release) -> R
             .arg("--file")
             .arg(target)
             .arg("--directory")
-            .arg(folder)
+            .arg(directory)
             .arg(what),
     )
 }
@@ -231,12 +231,12 @@ fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
     let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut text_of_none = Vec::new();
     for ((name, version), found) in linked {
-        if found.folder.starts_with(root) {
+        if found.directory.starts_with(root) {
             continue;
         }
         let license = found.license.as_deref().unwrap_or("no licence specified");
         let what = format!("{name} {version} ({license})");
-        let texts = license_files(&found.folder)?;
+        let texts = license_files(&found.directory)?;
         if texts.is_empty() {
             text_of_none.push(what.clone());
         }
@@ -266,8 +266,8 @@ fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
     Ok(notices)
 }
 
-fn license_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = super::sorted(folder)?;
+fn license_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = super::sorted(directory)?;
     files.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.to_uppercase();

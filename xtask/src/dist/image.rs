@@ -11,8 +11,8 @@ use super::files::{Files, archive, compressed};
 use super::{PACKAGE, Release};
 use crate::process;
 
-/// Writes `profcol-0.1.0-linux-x86_64.oci.tar` into `folder`.
-pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Result<()> {
+/// Writes `profcol-0.1.0-linux-x86_64.oci.tar` into `directory`.
+pub fn build(files: &Files, release: &Release, work: &Path, directory: &Path) -> Result<()> {
     let work = work.join("image");
     super::clear(&work)?;
     let staged = work.join("root");
@@ -22,9 +22,9 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
     let layer = fs::read(&layer).context("failed to read the layer")?;
 
     let layout = Layout {
-        folder: work.join("layout"),
+        directory: work.join("layout"),
     };
-    fs::create_dir_all(layout.folder.join("blobs/sha256"))
+    fs::create_dir_all(layout.directory.join("blobs/sha256"))
         .context("failed to create the layout")?;
     let unpacked = digest(&layer, &work)?;
     let packed = layout.blob(&compressed(&layer)?, "layer.v1.tar+gzip", &work)?;
@@ -49,11 +49,11 @@ pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Re
         ("index.json", index),
         ("oci-layout", json!({"imageLayoutVersion": "1.0.0"})),
     ] {
-        fs::write(layout.folder.join(name), document.to_string())
+        fs::write(layout.directory.join(name), document.to_string())
             .with_context(|| format!("failed to write {name}"))?;
     }
-    let target = folder.join(release.file_name("", ".oci.tar"));
-    archive(&layout.folder, ".", &target, release)?;
+    let target = directory.join(release.file_name("", ".oci.tar"));
+    archive(&layout.directory, ".", &target, release)?;
     fs::remove_dir_all(work).context("failed to remove the staging directory")
 }
 
@@ -85,7 +85,7 @@ fn configuration(release: &Release, layer: &str) -> Result<String> {
 }
 
 struct Layout {
-    folder: std::path::PathBuf,
+    directory: std::path::PathBuf,
 }
 
 impl Layout {
@@ -93,7 +93,7 @@ impl Layout {
     fn blob(&self, content: &[u8], kind: &str, work: &Path) -> Result<Value> {
         let digest = digest(content, work)?;
         let name = digest.strip_prefix("sha256:").unwrap_or_default();
-        fs::write(self.folder.join("blobs/sha256").join(name), content)
+        fs::write(self.directory.join("blobs/sha256").join(name), content)
             .context("failed to write a blob")?;
         Ok(json!({
             "mediaType": format!("application/vnd.oci.image.{kind}"),

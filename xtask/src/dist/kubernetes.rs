@@ -13,14 +13,14 @@ const CHART: &str = "deploy/helm/profcol";
 /// The configurations of the manifests, which become ConfigMaps.
 const CONFIGURATIONS: [&str; 3] = ["kubernetes-daemonset", "gateway", "sidecar"];
 
-/// Writes `profcol-0.1.0.tgz` and `profcol-0.1.0-kubernetes.tar.gz` into `folder`.
-pub fn build(root: &Path, release: &Release, work: &Path, folder: &Path) -> Result<()> {
-    chart(root, release, work, folder)?;
-    manifests(root, release, work, folder)
+/// Writes `profcol-0.1.0.tgz` and `profcol-0.1.0-kubernetes.tar.gz` into `directory`.
+pub fn build(root: &Path, release: &Release, work: &Path, directory: &Path) -> Result<()> {
+    chart(root, release, work, directory)?;
+    manifests(root, release, work, directory)
 }
 
 /// As `helm package` names and arranges it, but reproducible: Helm writes the times at which files were changed.
-pub fn chart(root: &Path, release: &Release, work: &Path, folder: &Path) -> Result<PathBuf> {
+pub fn chart(root: &Path, release: &Release, work: &Path, directory: &Path) -> Result<PathBuf> {
     let version = format!("version: {}", release.version);
     let described = text(&root.join(CHART).join("Chart.yaml"))?;
     ensure!(
@@ -28,20 +28,20 @@ pub fn chart(root: &Path, release: &Release, work: &Path, folder: &Path) -> Resu
         "{CHART}/Chart.yaml: expected the line `{version}`"
     );
     let mut files = Files::default();
-    files.add_folder(&root.join(CHART), PACKAGE)?;
+    files.add_directory(&root.join(CHART), PACKAGE)?;
     // The values of its tests.
     files.remove(&format!("{PACKAGE}/ci/"));
-    let target = folder.join(format!("{PACKAGE}-{}.tgz", release.version));
+    let target = directory.join(format!("{PACKAGE}-{}.tgz", release.version));
     pack(&files, PACKAGE, release, work, &target)?;
     Ok(target)
 }
 
-/// In the folders of this repository, so that the same commands apply them.
-fn manifests(root: &Path, release: &Release, work: &Path, folder: &Path) -> Result<()> {
+/// In the directories of this repository, so that the same commands apply them.
+fn manifests(root: &Path, release: &Release, work: &Path, directory: &Path) -> Result<()> {
     let name = format!("{PACKAGE}-{}-kubernetes", release.version);
     let mut files = Files::default();
     let place = format!("{name}/deploy/kubernetes");
-    files.add_folder(&root.join("deploy/kubernetes"), &place)?;
+    files.add_directory(&root.join("deploy/kubernetes"), &place)?;
     // Its links are into the repository.
     files.remove(&format!("{place}/README.md"));
     for configuration in CONFIGURATIONS {
@@ -49,7 +49,7 @@ fn manifests(root: &Path, release: &Release, work: &Path, folder: &Path) -> Resu
         let content = text(&root.join(&place))?;
         files.add(&format!("{name}/{place}"), 0o644, content);
     }
-    let target = folder.join(format!("{name}.tar.gz"));
+    let target = directory.join(format!("{name}.tar.gz"));
     pack(&files, &name, release, work, &target)
 }
 

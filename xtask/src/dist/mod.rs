@@ -98,16 +98,16 @@ pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Resu
             host.name
         );
     }
-    let folder = workspace.target.join("packages");
+    let directory = workspace.target.join("packages");
     if is_built_twice && binary.is_some() {
         bail!("--twice builds the binary, so it excludes --binary");
     }
-    write(workspace, arch, binary, &folder)?;
+    write(workspace, arch, binary, &directory)?;
     if is_built_twice {
         check_binary(workspace, arch)?;
     }
     match is_tested {
-        true => test(workspace, report, &folder),
+        true => test(workspace, report, &directory),
         false => Ok(()),
     }
 }
@@ -123,14 +123,19 @@ pub fn nightly(workspace: &Workspace, report: &mut Report) -> Result<()> {
     }
 }
 
-/// Writes only the chart's archive into `folder`.
-pub fn chart(workspace: &Workspace, folder: &Path) -> Result<PathBuf> {
+/// Writes only the chart's archive into `directory`.
+pub fn chart(workspace: &Workspace, directory: &Path) -> Result<PathBuf> {
     let arch = Arch::of_host().context(SUPPORTED)?;
     let release = Release::of(workspace, arch)?;
-    kubernetes::chart(&workspace.root, &release, folder, folder)
+    kubernetes::chart(&workspace.root, &release, directory, directory)
 }
 
-fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Path) -> Result<()> {
+fn write(
+    workspace: &Workspace,
+    arch: Arch,
+    binary: Option<PathBuf>,
+    directory: &Path,
+) -> Result<()> {
     if let Some(tool) = missing(&["dpkg-deb", "rpmbuild", "tar", "gzip", "sha256sum"]) {
         bail!("`{tool}` not found; on Debian `apt-get install dpkg rpm tar gzip coreutils`");
     }
@@ -141,24 +146,24 @@ fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Pa
     };
     binary::check(&binary)?;
     let linked = dependencies::linked(workspace, &binary::target(arch))?;
-    if folder.exists() {
-        fs::remove_dir_all(folder).context("failed to remove the previous packages")?;
+    if directory.exists() {
+        fs::remove_dir_all(directory).context("failed to remove the previous packages")?;
     }
-    fs::create_dir_all(folder).context("failed to create the package directory")?;
-    let bare = folder.join(release.file_name("", ""));
+    fs::create_dir_all(directory).context("failed to create the package directory")?;
+    let bare = directory.join(release.file_name("", ""));
     fs::copy(&binary, &bare).context("failed to copy the binary")?;
-    let sbom = folder.join(release.file_name("", ".cdx.json"));
+    let sbom = directory.join(release.file_name("", ".cdx.json"));
     fs::write(&sbom, sbom::document(&release, &linked)?).context("failed to write the SBOM")?;
     // Build twice to detect nondeterministic order or timestamps.
     let work = workspace.target.join("packages-work");
     let files = Files::of(workspace, &binary, &release, &linked)?;
-    let (made, again) = (folder, work.join("again"));
-    for folder in [made, &again] {
-        fs::create_dir_all(folder).context("failed to create a directory")?;
-        debian::build(&files, &release, "1", &work, folder)?;
-        rpm::build(&files, &release, "1", &work, folder)?;
-        image::build(&files, &release, &work, folder)?;
-        kubernetes::build(&workspace.root, &release, &work, folder)?;
+    let (made, again) = (directory, work.join("again"));
+    for directory in [made, &again] {
+        fs::create_dir_all(directory).context("failed to create a directory")?;
+        debian::build(&files, &release, "1", &work, directory)?;
+        rpm::build(&files, &release, "1", &work, directory)?;
+        image::build(&files, &release, &work, directory)?;
+        kubernetes::build(&workspace.root, &release, &work, directory)?;
     }
     compare(&again, made)?;
     // The version a test upgrades to.
@@ -197,7 +202,7 @@ fn check_binary(workspace: &Workspace, arch: Arch) -> Result<()> {
 }
 
 /// Installs, starts, upgrades and removes the packages on a host with a real systemd (`tests/packages`).
-fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()> {
+fn test(workspace: &Workspace, report: &mut Report, directory: &Path) -> Result<()> {
     let Some(system) = systemd::system(workspace, report)? else {
         return Ok(());
     };
@@ -205,13 +210,13 @@ fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()>
         test::ignored(workspace, "packages")
             .arg("--nocapture")
             .env("PROFCOL_SYSTEMD", system)
-            .env("PROFCOL_PACKAGES", folder),
+            .env("PROFCOL_PACKAGES", directory),
     )
 }
 
-/// Checks that `other` has each file of `folder` with the same bytes.
-fn compare(folder: &Path, other: &Path) -> Result<()> {
-    for file in sorted(folder)? {
+/// Checks that `other` has each file of `directory` with the same bytes.
+fn compare(directory: &Path, other: &Path) -> Result<()> {
+    for file in sorted(directory)? {
         let name = file.file_name().unwrap_or_default();
         if !are_same(&file, &other.join(name))? {
             bail!("{} is not reproducible", name.display());
@@ -227,19 +232,19 @@ fn are_same(one: &Path, other: &Path) -> Result<bool> {
     Ok(read(one)? == read(other)?)
 }
 
-fn checksums(folder: &Path) -> Result<()> {
+fn checksums(directory: &Path) -> Result<()> {
     let mut sums = Command::new("sha256sum");
-    sums.arg("--").current_dir(folder);
-    for file in sorted(folder)? {
+    sums.arg("--").current_dir(directory);
+    for file in sorted(directory)? {
         sums.arg(file.file_name().unwrap_or_default());
     }
     let sums = process::output(&mut sums)?;
-    fs::write(folder.join("SHA256SUMS"), sums).context("failed to write the checksums")
+    fs::write(directory.join("SHA256SUMS"), sums).context("failed to write the checksums")
 }
 
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder)
-        .with_context(|| format!("failed to list {}", folder.display()))?
+fn sorted(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("failed to list {}", directory.display()))?
         .collect::<Result<Vec<_>, _>>()?;
     let mut paths: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
     paths.sort();
@@ -247,12 +252,13 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Creates an empty directory.
-fn clear(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)
-            .with_context(|| format!("failed to remove {}", folder.display()))?;
+fn clear(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory)
+            .with_context(|| format!("failed to remove {}", directory.display()))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
+    fs::create_dir_all(directory)
+        .with_context(|| format!("failed to create {}", directory.display()))
 }
 
 fn missing<'a>(tools: &[&'a str]) -> Option<&'a str> {

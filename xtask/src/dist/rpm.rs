@@ -23,13 +23,13 @@ const DEFINITIONS: [&str; 8] = [
     "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
 ];
 
-/// Writes `profcol-0.1.0-1.x86_64.rpm` into `folder`.
+/// Writes `profcol-0.1.0-1.x86_64.rpm` into `directory`.
 pub fn build(
     files: &Files,
     release: &Release,
     revision: &str,
     work: &Path,
-    folder: &Path,
+    directory: &Path,
 ) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = files.clone();
@@ -60,7 +60,7 @@ pub fn build(
     }
     let places = [
         format!("_topdir {}", top.display()),
-        format!("_rpmdir {}", folder.display()),
+        format!("_rpmdir {}", directory.display()),
         format!("_dbpath {}", top.join("database").display()),
         format!("staged {}", staged.display()),
     ];
@@ -101,12 +101,12 @@ fn specification(files: &Files, release: &Release, revision: &str) -> Result<Str
         // Keep the file's mode.
         writeln!(spec, "%attr(-, root, root) {kind}/{place}")?;
     }
-    for folder in [
+    for directory in [
         "/etc/profcol",
         "/usr/share/doc/profcol",
         "/usr/share/licenses/profcol",
     ] {
-        writeln!(spec, "%dir %attr(755, root, root) {folder}")?;
+        writeln!(spec, "%dir %attr(755, root, root) {directory}")?;
     }
     Ok(spec)
 }

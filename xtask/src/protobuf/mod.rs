@@ -232,7 +232,7 @@ impl Pair<'_> {
         };
         let found = self.declared.sibling(self.declaration, oneof);
         let Some(Content::Oneof(variants)) = found.map(|it| &it.content) else {
-            return vec![format!("`{oneof}` is not declared beside `{owner}`")];
+            return vec![format!("`{oneof}` is not declared next to `{owner}`")];
         };
         let tags: Vec<u32> = variants.iter().flat_map(|it| it.tags.clone()).collect();
         if tags != field.tags {

@@ -102,7 +102,7 @@ impl Querier {
         let range = Range::of_labels(request.start, request.end)?;
         let mut values = BTreeSet::new();
         for (id, query) in self.queries(&request.matchers, range)? {
-            match of_type(&id, &request.name) {
+            match type_label(&id, &request.name) {
                 Some(value) => {
                     // Every series has a service.
                     let found = self.read(|it| it.label_values(&query, SERVICE_NAME, 1));
@@ -125,15 +125,15 @@ impl Querier {
         let is_named = |name: &str| names.iter().any(|it| it == name);
         let mut sets: BTreeSet<Vec<(String, String)>> = BTreeSet::new();
         for (id, query) in self.queries(&request.matchers, range)? {
-            let of_type = id.labels().into_iter();
-            let of_type = of_type.filter(|(name, _)| names.is_empty() || is_named(name));
-            let of_type: Vec<_> = of_type
+            let type_labels = id.labels().into_iter();
+            let type_labels = type_labels.filter(|(name, _)| names.is_empty() || is_named(name));
+            let type_labels: Vec<_> = type_labels
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect();
             let found = self.read(|it| it.label_sets(&query, names, MAX_SERIES));
             for mut labels in found {
-                labels.retain(|(name, _)| of_type.iter().all(|(known, _)| known != name));
-                labels.extend(of_type.iter().cloned());
+                labels.retain(|(name, _)| type_labels.iter().all(|(known, _)| known != name));
+                labels.extend(type_labels.iter().cloned());
                 labels.sort_unstable();
                 sets.insert(labels);
             }
@@ -182,7 +182,8 @@ impl Querier {
         }
         let series = groups.into_iter().map(|(values, points)| {
             let labels = by.iter().cloned().zip(values);
-            let labels = labels.map(|(name, value)| (of_type(&id, &name).unwrap_or(value), name));
+            let labels =
+                labels.map(|(name, value)| (type_label(&id, &name).unwrap_or(value), name));
             let mut labels: Vec<LabelPair> = labels
                 .filter(|(value, _)| !value.is_empty())
                 .map(|(value, name)| LabelPair { name, value })
@@ -383,7 +384,7 @@ fn profile(answer: Option<QueryResult>) -> Result<Profile, ConnectRpcError> {
 }
 
 /// The value of a label that describes the type.
-fn of_type(id: &ProfileTypeId, label: &str) -> Option<String> {
+fn type_label(id: &ProfileTypeId, label: &str) -> Option<String> {
     let mut labels = id.labels().into_iter();
     labels
         .find(|(name, _)| *name == label)

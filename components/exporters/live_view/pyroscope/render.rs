@@ -117,7 +117,7 @@ impl Querier {
         Ok(json!(self.label_values(&request)?.names))
     }
 
-    /// By the value of the label, or one line without a label.
+    /// A line for each value of the label, or one line without a label.
     fn lines(&self, query: SampleQuery, by: &[String], line: &Line) -> BTreeMap<String, Numbers> {
         let Some((_, query)) = self.query(query) else {
             return BTreeMap::new();

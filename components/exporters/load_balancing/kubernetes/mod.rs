@@ -14,8 +14,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use profcol_component::{BuildContext, Check, IntCounter, StartError};
 use profcol_kubernetes::{
-    Change, ClientError, Consequence, Counters, Follower, Health, Meta, Object, Query, Resource,
-    Selection, Server, of_rights, or_default,
+    Change, CheckImpact, ClientError, Counters, Follower, Health, Meta, Object, Query, Resource,
+    Selection, Server, check_rights, or_default,
 };
 use serde::Deserialize;
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -33,7 +33,7 @@ const ENDPOINT_SLICES: Resource = Resource {
 /// The label of a slice that names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-const CONSEQUENCE: Consequence = Consequence {
+const IMPACT: CheckImpact = CheckImpact {
     lost: "the endpoints of the service are not known; profiles wait in the queue and are dropped when it is full",
     late: "the endpoints are found later",
 };
@@ -120,7 +120,7 @@ struct EndpointSlice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Endpoint {
-    /// Of the same pod; the first is enough.
+    /// Addresses of the same pod; the first is enough.
     #[serde(deserialize_with = "or_default")]
     addresses: Vec<String>,
     #[serde(deserialize_with = "or_default")]
@@ -224,14 +224,14 @@ impl ServiceWatch {
             // The check says that there is no client.
             Err(_) => Vec::new(),
         };
-        let checks = of_rights(&self.server, query, CONSEQUENCE).await;
+        let checks = check_rights(&self.server, query, IMPACT).await;
         if checks.iter().any(|it| it.problem.is_some()) {
             return Err(checks);
         }
         let no_endpoint = |why: String| {
             let check = Check::new("resolver", why);
             vec![check.fail(
-                CONSEQUENCE.lost,
+                IMPACT.lost,
                 "check that the service exists and that its pods are ready",
             )]
         };

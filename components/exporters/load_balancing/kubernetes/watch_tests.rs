@@ -189,7 +189,7 @@ async fn a_server_that_is_down_is_asked_again() {
     };
     let server = Server::start(script).await;
     let (port, options) = (server.port, server.options("service: gateway.shop"));
-    let folder = server.stop_but_keep().await;
+    let directory = server.stop_but_keep().await;
     let running = Running::start(&options).await;
     running.reports("failed to read endpointslices: ").await;
     assert!(
@@ -202,7 +202,7 @@ async fn a_server_that_is_down_is_asked_again() {
     let server = Server::on(port, script).await;
     running.has(1).await;
     running.reports("Ok").await;
-    drop((server, folder));
+    drop((server, directory));
 }
 
 #[tokio::test]

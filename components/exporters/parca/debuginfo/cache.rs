@@ -19,7 +19,7 @@ const TTL_SECONDS: u64 = 7 * 24 * 3600;
 const MAX_BYTES: u64 = 8 << 20;
 
 pub struct UploadedCache {
-    /// In seconds since 1970.
+    /// When each build ID was added, in seconds since 1970.
     since: HashMap<String, u64>,
     file: Option<PathBuf>,
 }
@@ -184,52 +184,52 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn open(folder: &tempfile::TempDir, server: &str) -> UploadedCache {
-        UploadedCache::open(folder.path().to_str().unwrap(), server)
+    fn open(state: &tempfile::TempDir, server: &str) -> UploadedCache {
+        UploadedCache::open(state.path().to_str().unwrap(), server)
     }
 
     #[test]
     fn answers_of_the_server_survive_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut cache = open(&folder, "host:7070");
+        let state = tempfile::tempdir().unwrap();
+        let mut cache = open(&state, "host:7070");
         cache.add("there", true).unwrap().write();
         assert!(cache.add("skipped", false).is_none());
         assert!(cache.contains("there") && cache.contains("skipped"));
-        let again = open(&folder, "host:7070");
+        let again = open(&state, "host:7070");
         assert!(again.contains("there") && !again.contains("skipped"));
-        assert!(!open(&folder, "other:7070").contains("there"));
+        assert!(!open(&state, "other:7070").contains("there"));
         assert!(!UploadedCache::open("", "host:7070").contains("there"));
     }
 
     #[test]
     fn recreates_a_removed_directory() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().join("state");
-        let directory = folder.to_str().unwrap();
+        let path = parent.path().join("state");
+        let directory = path.to_str().unwrap();
         let mut cache = UploadedCache::open(directory, "host");
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&path).unwrap();
         cache.add("one", true).unwrap().write();
         assert!(UploadedCache::open(directory, "host").contains("one"));
 
         for number in 0..MAX_ENTRIES {
             cache.since.insert(number.to_string(), 1);
         }
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&path).unwrap();
         cache.add("all", true).unwrap().write();
         assert!(UploadedCache::open(directory, "host").contains("all"));
     }
 
     #[test]
     fn ignores_damaged_old_and_future_entries() {
-        let folder = tempfile::tempdir().unwrap();
+        let state = tempfile::tempdir().unwrap();
         let now = now();
         let text = format!(
             "{now} good\n{} old\n{} to_come\n\nnonsense\n-1 negative\n{now} last",
             now - TTL_SECONDS,
             now + 100,
         );
-        fs::write(folder.path().join("parca-debuginfo-host"), text).unwrap();
-        let cache = open(&folder, "host");
+        fs::write(state.path().join("parca-debuginfo-host"), text).unwrap();
+        let cache = open(&state, "host");
         let mut cached: Vec<_> = cache.since.keys().map(String::as_str).collect();
         cached.sort_unstable();
         assert_eq!(cached, ["good", "last"]);
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn memory_and_file_are_bounded() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut cache = open(&folder, "host");
+        let state = tempfile::tempdir().unwrap();
+        let mut cache = open(&state, "host");
         let ids = (0..MAX_ENTRIES + 1).map(|number| number.to_string());
         for id in ids {
             cache.since.insert(id, 1);
@@ -246,7 +246,7 @@ mod tests {
         cache.add("newest", true).unwrap().write();
         assert!(cache.contains("newest"));
         assert!(cache.since.len() <= MAX_ENTRIES);
-        let text = fs::read_to_string(folder.path().join("parca-debuginfo-host")).unwrap();
+        let text = fs::read_to_string(state.path().join("parca-debuginfo-host")).unwrap();
         assert_eq!(text.lines().count(), cache.since.len());
     }
 

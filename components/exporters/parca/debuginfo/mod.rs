@@ -274,14 +274,14 @@ impl Debuginfo {
     fn log_unsupported_dwarf(&self, executable: &Executable, elsewhere: ExternalDwarf) {
         let path = executable.path.display();
         let build_id = executable.build_id.text();
-        let (reason, place) = match elsewhere {
+        let (reason, location) = match elsewhere {
             ExternalDwarf::Split => ("split_dwarf", "in .dwo files"),
             ExternalDwarf::Common => ("dwz", "partly in a dwz file"),
         };
         tracing::info!(
             %path,
             build_id,
-            "The DWARF of an executable is {place}, which the server does not support. Uploaded symbols only, without lines and inlined frames."
+            "The DWARF of an executable is {location}, which the server does not support. Uploaded symbols only, without lines and inlined frames."
         );
         self.telemetry.symbols_only(reason).inc();
     }

@@ -48,7 +48,7 @@ pub enum Disposition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     Waits,
-    /// Not offered by any receiver; reported once.
+    /// No receiver offered the file; reported once.
     Missing,
     KnownToBeMissing,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profcol_component::{BuildId, Executable};
-use profcol_debuginfo::{Places, separate};
+use profcol_debuginfo::{SearchPaths, separate};
 use profcol_reader::{
     DebuginfoReader, ExtractOptions, ExtractionFailure, LOW_NICE, Planned, Readers,
 };
@@ -246,7 +246,7 @@ fn separate_debug_file(
     ];
     let found = separate(
         &*executable.file,
-        &Places {
+        &SearchPaths {
             roots: &roots,
             executable: &executable.path,
             directories: &settings.directories,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use profcol_parca::Frames;
 use profcol_profile::{LocationIdx, Model, StackIdx};
 
-/// By build ID, for wanted files whose code is not symbolized.
+/// Counts samples by build ID, for wanted files whose code is not symbolized.
 pub fn sample_counts(model: &Model, mut is_wanted: impl FnMut(&str) -> bool) -> HashMap<&str, u64> {
     let frames = Frames::new(model);
     let dictionary = &model.dictionary;

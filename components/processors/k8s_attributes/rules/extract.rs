@@ -183,7 +183,7 @@ impl Rules {
         is_init: bool,
         texts: &mut Texts,
     ) -> ContainerRecord {
-        let image = Image::of(&container.image);
+        let image = Image::parse(&container.image);
         let digest = status
             .filter(|_| self.wants(Field::ContainerImageRepoDigests))
             .and_then(|status| repo_digest(&status.image_id));
@@ -215,7 +215,7 @@ impl Rules {
         texts: &mut Texts,
     ) -> ContainerRecord {
         if self.wants(Field::ServiceVersion) {
-            let version = service::version_by_image(&Image::of(&container.image));
+            let version = service::version_by_image(&Image::parse(&container.image));
             record.service_version = version.map(|it| texts.share(&it));
         }
         if self.wants(Field::ServiceInstanceId) {
@@ -233,7 +233,7 @@ fn controller(meta: &Meta, texts: &mut Texts) -> Option<Controller> {
     })
 }
 
-/// Its current run and the previous one.
+/// The current run of the container and the previous one.
 fn runs(status: &objects::ContainerStatus) -> Box<[Run]> {
     let present = (&status.container_id, status.restart_count);
     let former = (
@@ -257,7 +257,7 @@ fn repo_digest(image_id: &str) -> Option<&str> {
     digest.contains('@').then_some(digest)
 }
 
-/// Without tag and digest, an image means `latest`.
+/// The tag of an image; `latest` if it has neither tag nor digest.
 fn tag_or_latest<'a>(image: &Image<'a>) -> Option<&'a str> {
     let latest = image.digest.is_none().then_some("latest");
     image.tag.or(latest)

@@ -46,7 +46,7 @@ impl Rules {
         }
     }
 
-    /// From the pod's controller, and from that controller's controller.
+    /// Adds attributes of the pod's controller, and of that controller's controller.
     fn fill_from_controllers(
         &self,
         known: &PodIndex,

@@ -18,7 +18,7 @@ pub(super) const OF_THE_CLUSTER: &str = "kube-system";
 
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// With their attribute names.
+    /// The fields to add, with the names of their attributes.
     fields: BTreeMap<Field, Arc<str>>,
     keys: Vec<KeyRule>,
     otel_annotations: bool,

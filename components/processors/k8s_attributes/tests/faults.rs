@@ -39,7 +39,7 @@ async fn without_a_server_only_names_are_missing() {
     let (port, options) = (server.port, server.options(""));
     let id = container("st-0", "main");
     // Keeps the credentials file, but not the server.
-    let folder = server.stop_but_keep().await;
+    let directory = server.stop_but_keep().await;
     let running = Running::start(&options).await;
     let found = running.filled(&[("container.id", &id)]).await;
     assert_eq!(found.len(), 1, "{found:?}");
@@ -51,7 +51,7 @@ async fn without_a_server_only_names_are_missing() {
         "st-0"
     );
     running.reports("Ok").await;
-    drop((server, folder));
+    drop((server, directory));
 }
 
 #[tokio::test]
@@ -322,8 +322,8 @@ async fn the_check_names_each_missing_permission_with_its_rule() {
         "{problem:?}"
     );
     assert!(server.requests().iter().all(|it| !it.is_watch()));
-    let folder = server.stop_but_keep().await;
+    let directory = server.stop_but_keep().await;
     let checks = processor.check().await;
     assert!(checks.iter().all(|it| it.problem.is_some()), "{checks:?}");
-    drop(folder);
+    drop(directory);
 }

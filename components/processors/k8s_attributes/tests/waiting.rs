@@ -12,7 +12,7 @@ fn pod_object(object: &serde_json::Value) -> objects::Pod {
 async fn a_batch_waits_for_an_unknown_pod() {
     let server = Server::start(recorded::answer).await;
     let (port, options) = (server.port, server.options(WAIT));
-    let folder = server.stop_but_keep().await;
+    let directory = server.stop_but_keep().await;
     let running = Running::start(&options).await;
     let id = container("st-0", "main");
     let attributes = [("container.id", &*id)];
@@ -25,7 +25,7 @@ async fn a_batch_waits_for_an_unknown_pod() {
     let start = Instant::now();
     running.filled(&[("service.name", "x")]).await;
     assert!(start.elapsed() < TIMEOUT / 2);
-    drop((server, folder));
+    drop((server, directory));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
-use profcol_component::{Check, place};
+use profcol_component::{Check, path_check};
 use profcol_config::Url;
 use profcol_net::{Hint, HttpClient, HttpClientSettings, HttpError};
 
@@ -20,14 +20,14 @@ const UNNAMED: &str = "programs whose debuginfo is not on this host have no func
 
 impl Debuginfod {
     pub async fn check(&self) -> Vec<Check> {
-        let servers = self.urls.iter().map(of_server);
+        let servers = self.urls.iter().map(server_check);
         let mut checks = join_all(servers).await;
-        checks.extend(place::of_directory(self.cache.directory(), true).await);
+        checks.extend(path_check::of_directory(self.cache.directory(), true).await);
         checks
     }
 }
 
-async fn of_server(server: &Url) -> Check {
+async fn server_check(server: &Url) -> Check {
     let request = FileRequest {
         build_id: "0".repeat(40).into(),
         what: FileKind::DebugInfo,
@@ -45,12 +45,12 @@ async fn of_server(server: &Url) -> Check {
         }
     };
     match client.get().await {
-        Ok(answer) => of_answer(server, answer.status),
-        Err(error) => of_failure(server, &error),
+        Ok(answer) => answer_check(server, answer.status),
+        Err(error) => failure_check(server, &error),
     }
 }
 
-fn of_answer(server: &Url, status: StatusCode) -> Check {
+fn answer_check(server: &Url, status: StatusCode) -> Check {
     let found = format!("{server} answers with HTTP status {}", status.as_u16());
     let check = Check::new(SERVER, found);
     match status {
@@ -66,7 +66,7 @@ fn of_answer(server: &Url, status: StatusCode) -> Check {
     }
 }
 
-fn of_failure(server: &Url, error: &HttpError) -> Check {
+fn failure_check(server: &Url, error: &HttpError) -> Check {
     let problem = error.problem();
     let found = match error {
         HttpError::Timeout { .. } | HttpError::Broken { .. } => problem,

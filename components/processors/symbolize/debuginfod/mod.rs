@@ -47,7 +47,7 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
-    /// As in the URL.
+    /// The name in the URL.
     fn name(self) -> &'static str {
         match self {
             Self::DebugInfo => "debuginfo",

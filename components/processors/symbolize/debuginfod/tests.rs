@@ -49,7 +49,7 @@ pub(in crate::symbolize) fn answer(stream: &mut TcpStream, status: &str, body: &
 struct Fixture {
     debuginfod: Arc<Debuginfod>,
     meter: profcol_component::Meter,
-    folder: TempDir,
+    directory: TempDir,
     stop: Stop,
     thread: std::thread::JoinHandle<()>,
 }
@@ -57,11 +57,11 @@ struct Fixture {
 impl Fixture {
     fn new(urls: &[&str], bytes: u64, timeout: &str) -> Self {
         let context = context("symbolize");
-        let folder = tempfile::tempdir().unwrap();
-        let directory = folder.path().join("cache");
-        let directory = directory.display();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = directory.path().join("cache");
+        let cache = cache.display();
         let options = format!(
-            "debuginfod: {{urls: {urls:?}, cache_directory: {directory}, cache_bytes: {bytes}, timeout: {timeout}}}"
+            "debuginfod: {{urls: {urls:?}, cache_directory: {cache}, cache_bytes: {bytes}, timeout: {timeout}}}"
         );
         let config: SymbolizeConfig = load(&options).unwrap();
         let config = config.debuginfod.as_ref().unwrap();
@@ -73,7 +73,7 @@ impl Fixture {
         Self {
             debuginfod,
             meter: context.meter.clone(),
-            folder,
+            directory,
             stop,
             thread: std::thread::spawn(move || asking.run(&runtime, &until)),
         }
@@ -106,7 +106,7 @@ impl Fixture {
     }
 
     fn cached(&self) -> Vec<String> {
-        let files = fs::read_dir(self.folder.path().join("cache")).unwrap();
+        let files = fs::read_dir(self.directory.path().join("cache")).unwrap();
         let name = |it: io::Result<fs::DirEntry>| it.unwrap().file_name().into_string().unwrap();
         files.map(name).collect()
     }
@@ -149,7 +149,7 @@ async fn a_file_is_downloaded_once_and_cached() {
     assert!(rig.fetch(&id).await.is_some());
     assert_eq!((rig.count("found"), rig.count("absent")), (1, 1));
     // Cached files are verified again.
-    let file = rig.folder.path().join(format!("cache/{id}.debuginfo"));
+    let file = rig.directory.path().join(format!("cache/{id}.debuginfo"));
     fs::write(&file, "rubbish").unwrap();
     assert!(rig.fetch(&id).await.is_some());
     assert_eq!(rig.count("found"), 2);
@@ -264,7 +264,7 @@ async fn evicts_the_oldest_files() {
         ("01.executable", 100),
         ("of-somebody-else", 400),
     ] {
-        let file = File::create(rig.folder.path().join("cache").join(name)).unwrap();
+        let file = File::create(rig.directory.path().join("cache").join(name)).unwrap();
         file.set_len(100).unwrap();
         let then = std::time::SystemTime::now() - Duration::from_secs(age);
         file.set_modified(then).unwrap();

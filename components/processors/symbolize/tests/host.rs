@@ -14,7 +14,7 @@ use super::*;
 /// An address outside of all mappings.
 const GENERATED: u64 = 0x1234_5000;
 
-/// A place as written in profiles.
+/// An address as written in profiles.
 #[derive(Clone, Copy)]
 struct At<'a> {
     address: u64,

@@ -371,8 +371,8 @@ async fn the_backlog_is_bounded() {
         Fixture::idle("{timeout: 2ms, max_memory: 16777216}"),
         Own::read(),
     );
-    let places = (16 << 20) / 16 / PLACE_BYTES as u64;
-    for more in 0..places {
+    let addresses = (16 << 20) / 16 / PLACE_BYTES as u64;
+    for more in 0..addresses {
         let address = own.address + more;
         let own = Own {
             address,
@@ -469,8 +469,8 @@ async fn resolved_and_unresolvable_batches_have_no_deferred_symbols() {
 #[tokio::test]
 async fn a_damaged_file_does_not_affect_others() {
     let (rig, own) = (Fixture::new("timeout: 60s"), Own::read());
-    let folder = tempfile::tempdir().unwrap();
-    let bad = folder.path().join("bad");
+    let directory = tempfile::tempdir().unwrap();
+    let bad = directory.path().join("bad");
     fs::write(
         &bad,
         [b"\x7fELF\x02\x01\x01".as_slice(), &[0xff; 200]].concat(),
@@ -547,7 +547,7 @@ async fn symbolizes_with_a_downloaded_executable() {
     let library = Own::with(libc::getpid as unsafe extern "C" fn() -> i32 as usize as u64);
     let body = fs::read(&library.path).unwrap();
     let expected = format!("/buildid/{}/executable", library.build_id);
-    let (url, folder) = (
+    let (url, directory) = (
         debuginfod::tests::serve(move |path, stream| {
             let found: (&str, &[u8]) = match path == expected {
                 true => ("200 OK", &body),
@@ -559,7 +559,7 @@ async fn symbolizes_with_a_downloaded_executable() {
     );
     let rig = Fixture::new(&format!(
         "debuginfod: {{urls: [{url:?}], cache_directory: {}}}",
-        folder.path().display()
+        directory.path().display()
     ));
     let gone = library.profile(Path::new("/gone"), &library.build_id, "native");
     // No batch waits for the server.
@@ -573,8 +573,8 @@ async fn symbolizes_with_a_downloaded_executable() {
 
 #[tokio::test]
 async fn symbolizes_with_a_dwo_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (source, object, library) = (path("code.c"), path("code.o"), path("code.so"));
     let code = "static inline __attribute__((always_inline)) int inner(int a) { return a * 7; }
         int landmark(int a) { return inner(a); }";
@@ -616,8 +616,8 @@ fn run(tool: &str, words: &[&str]) {
 
 #[tokio::test]
 async fn lines_are_added_once_the_debug_file_is_downloaded() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (source, library, debug) = (path("code.c"), path("code.so"), path("code.debug"));
     fs::write(&source, "int landmark(int a) {\n  return a * 7;\n}\n").unwrap();
     let build = ["-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", &library];

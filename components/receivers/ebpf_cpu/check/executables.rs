@@ -38,7 +38,7 @@ pub(super) fn check(processes: &Processes, time: Duration) -> Check {
                 continue;
             }
             let path = || file.path.to_string_lossy().into_owned();
-            match file.open(&process.folder) {
+            match file.open(&process.directory) {
                 Err(_) => survey.unreadable.push(path()),
                 Ok(opened) => match unwinding(&opened) {
                     Some(Unwinding::ProcessDescription) => survey.described += 1,

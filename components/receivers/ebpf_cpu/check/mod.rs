@@ -23,14 +23,14 @@ pub(super) fn all(settings: &Settings) -> Vec<Check> {
     requirements.push(profcol_ebpf_loader::cycles(settings.event));
     requirements.push(profcol_ebpf_loader::clock());
     requirements.push(profcol_ebpf_loader::trial(settings, TRIAL));
-    let mut checks: Vec<Check> = requirements.into_iter().map(of_requirement).collect();
+    let mut checks: Vec<Check> = requirements.into_iter().map(requirement_check).collect();
     checks.push(profilers::check(&proc, std::process::id()));
-    checks.extend(of_programs(&proc));
+    checks.extend(programs_check(&proc));
     checks
 }
 
 /// The runtimes, executables and profilers on this host.
-fn of_programs(proc: &Path) -> Vec<Check> {
+fn programs_check(proc: &Path) -> Vec<Check> {
     let processes = Processes::read(proc);
     let mut checks = vec![executables::check(&processes, LOOK)];
     checks.extend(runtimes::checks(&processes));
@@ -46,8 +46,8 @@ struct Processes {
 /// A process, with the files that it maps as executable.
 struct Process {
     pid: u32,
-    /// Its folder in `/proc`.
-    folder: PathBuf,
+    /// Its directory in `/proc`.
+    directory: PathBuf,
     files: Vec<Mapping>,
 }
 
@@ -55,11 +55,15 @@ impl Processes {
     fn read(proc: &Path) -> Self {
         let (mut seen, mut refused) = (Vec::new(), 0);
         for pid in pids_in(proc) {
-            let folder = proc.join(pid.to_string());
-            match mapped_code(&folder) {
+            let directory = proc.join(pid.to_string());
+            match mapped_code(&directory) {
                 // Kernel threads map no files.
                 Ok(files) if files.is_empty() => {}
-                Ok(files) => seen.push(Process { pid, folder, files }),
+                Ok(files) => seen.push(Process {
+                    pid,
+                    directory,
+                    files,
+                }),
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => refused += 1,
                 // The process exited.
                 Err(_) => {}
@@ -69,7 +73,7 @@ impl Processes {
     }
 }
 
-fn of_requirement(requirement: Requirement) -> Check {
+fn requirement_check(requirement: Requirement) -> Check {
     let check = Check::new(requirement.name, requirement.found);
     match requirement.shortfall {
         None => check,

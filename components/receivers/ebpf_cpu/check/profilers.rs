@@ -7,7 +7,7 @@ use profcol_component::Check;
 
 const NAME: &str = "other_profilers";
 
-/// Their `comm`, at most fifteen characters, and their common name.
+/// Known profilers: their `comm`, at most fifteen characters, and their usual name.
 const PROFILERS: &[(&str, &str)] = &[
     ("parca-agent", "Parca Agent"),
     ("ebpf-profiler", "the OpenTelemetry eBPF profiler"),

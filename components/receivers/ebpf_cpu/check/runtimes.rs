@@ -40,9 +40,13 @@ pub(super) fn checks(processes: &Processes) -> Vec<Check> {
     let mut runtimes: BTreeMap<&str, (&KnownRuntime, Vec<Instance>)> = BTreeMap::new();
     let mut detector = Detector::default();
     for process in &processes.seen {
-        let Process { pid, folder, files } = process;
-        if let Some(runtime) = detector.runtime(folder, files) {
-            let detected = detector.detect(runtime, folder, files);
+        let Process {
+            pid,
+            directory,
+            files,
+        } = process;
+        if let Some(runtime) = detector.runtime(directory, files) {
+            let detected = detector.detect(runtime, directory, files);
             let (_, instances) = runtimes
                 .entry(runtime.id)
                 .or_insert_with(|| (runtime, Vec::new()));
@@ -73,13 +77,13 @@ struct Instance {
 
 /// Whether the process wrote a perf map or a jitdump.
 fn has_map(process: &Process) -> bool {
-    let status = fs::read_to_string(process.folder.join("status")).unwrap_or_default();
+    let status = fs::read_to_string(process.directory.join("status")).unwrap_or_default();
     let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let own = own.and_then(|pids| pids.split_ascii_whitespace().next_back()?.parse().ok());
     let own: u32 = own.unwrap_or(process.pid);
     let dump = format!("jit-{own}.dump");
     let is_dump = |file: &Mapping| file.name() == Some(&*dump);
-    let perf_map = process.folder.join(format!("root/tmp/perf-{own}.map"));
+    let perf_map = process.directory.join(format!("root/tmp/perf-{own}.map"));
     process.files.iter().any(is_dump) || perf_map.exists()
 }
 

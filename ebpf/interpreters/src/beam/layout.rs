@@ -17,7 +17,7 @@ impl Layout {
             .collect()
     }
 
-    /// Of a release such as `25`.
+    /// The layout of a release such as `25`.
     pub fn of_release(release: &str) -> Result<Self, &'static str> {
         let functions = match release {
             "25" => 96,

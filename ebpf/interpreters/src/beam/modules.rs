@@ -94,7 +94,7 @@ pub struct Modules {
     /// Sorted; in the table of this generation.
     loaded: Vec<Range<u64>>,
     previous: PreviousTable,
-    /// By start.
+    /// Modules by the start of their code.
     known: HashMap<u64, Arc<Module>>,
     bytes: usize,
 }
@@ -103,7 +103,7 @@ pub struct Modules {
 #[derive(Debug, Default)]
 struct PreviousTable {
     generation: Option<u32>,
-    /// Its modules that the current one does not have, and what was read of them.
+    /// Modules of the previous code index that the current one does not have, and what was read of them.
     unloaded: Vec<(Range<u64>, Option<Arc<Module>>)>,
 }
 
@@ -212,7 +212,7 @@ impl Modules {
         Ok(self.module(memory, range)?.function(address))
     }
 
-    /// Its generation, and the modules of the current code index.
+    /// The generation of the table, and the modules of the current code index.
     fn read_table(&self, memory: &impl Memory) -> Result<(u32, Vec<Range<u64>>), FunctionError> {
         let bytes = memory.bytes(self.table, TABLE_BYTES)?;
         let word = |index: u32| {

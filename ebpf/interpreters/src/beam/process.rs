@@ -145,7 +145,7 @@ impl ProcessMain {
     /// Size of its code, rounded up: the rest of it runs on the stack of a process.
     const BYTES: usize = 0x200;
 
-    /// Its entry allocates the registers of the scheduler.
+    /// Finds the main loop: its entry allocates the registers of the scheduler.
     fn find(code: &[u8]) -> Option<Self> {
         let aligned = memchr::memmem::find(code, Self::ALIGN)?;
         let start = aligned.checked_sub(Self::ALLOCATE.len() + 4)?;

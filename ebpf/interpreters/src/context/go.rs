@@ -13,7 +13,7 @@ const NAME: &str = "Go";
 const LOADS_G: &str = "runtime.stackcheck";
 const MAX_CODE: usize = 64;
 
-/// Of `.go.buildinfo`: the header ends here, and the version follows with its length before it.
+/// The size of the header of `.go.buildinfo`; the version follows with its length before it.
 const HEADER: usize = 32;
 const MAGIC: &[u8] = b"\xff Go buildinf:";
 const FLAGS: usize = 15;

@@ -11,7 +11,7 @@ use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
 use super::limits::{BudgetShare, table_memory};
-use super::lines::{ProgramFolder, SourceLines};
+use super::lines::{ProgramDirectory, SourceLines};
 use super::{CoreClr, DotNetFunction};
 use crate::Unsupported;
 
@@ -35,7 +35,7 @@ struct Assemblies {
     source: Arc<dyn Source + Send + Sync>,
     /// None if the file is an assembly.
     bundle: Option<Bundle>,
-    folder: Option<ProgramFolder>,
+    directory: Option<ProgramDirectory>,
     state: Mutex<State>,
     _open: BudgetShare,
 }
@@ -55,11 +55,11 @@ struct PrecompiledAssembly {
 }
 
 impl DotNetFile {
-    /// The runtime in an executable file, and the assemblies if it is a single-file program. PDBs may be in its folder.
+    /// The runtime in an executable file, and the assemblies if it is a single-file program. PDBs may be in its directory.
     pub fn of_executable(
         code: &ElfCode,
         source: &Arc<dyn Source + Send + Sync>,
-        folder: Option<ProgramFolder>,
+        directory: Option<ProgramDirectory>,
     ) -> Result<Option<Self>, Unsupported> {
         let runtime = CoreClr::detect(code, &**source)?;
         let ends = code.segments.iter().map(|segment| segment.file_end());
@@ -69,7 +69,8 @@ impl DotNetFile {
             0..MIN_BUNDLE_BYTES => None,
             _ => Bundle::read(&**source).ok().flatten(),
         };
-        let assemblies = bundle.and_then(|bundle| Assemblies::open(source, Some(bundle), folder));
+        let assemblies =
+            bundle.and_then(|bundle| Assemblies::open(source, Some(bundle), directory));
         let is_found = runtime.is_some() || assemblies.is_some();
         Ok(is_found.then_some(Self {
             runtime,
@@ -80,12 +81,12 @@ impl DotNetFile {
     /// The assembly in a file that is not an executable of Linux.
     pub fn of_assembly(
         source: &Arc<dyn Source + Send + Sync>,
-        folder: Option<ProgramFolder>,
+        directory: Option<ProgramDirectory>,
     ) -> Option<Self> {
         Assembly::read(&**source, ImageLayout::File).ok()?;
         Some(Self {
             runtime: None,
-            assemblies: Some(Assemblies::open(source, None, folder)?),
+            assemblies: Some(Assemblies::open(source, None, directory)?),
         })
     }
 
@@ -104,7 +105,7 @@ impl Assemblies {
     fn open(
         source: &Arc<dyn Source + Send + Sync>,
         bundle: Option<Bundle>,
-        folder: Option<ProgramFolder>,
+        directory: Option<ProgramDirectory>,
     ) -> Option<Self> {
         let Some(open) = BudgetShare::take(&OPEN, 1, MAX_OPEN) else {
             tracing::debug!(limit = MAX_OPEN, "too many .NET assemblies are open");
@@ -113,7 +114,7 @@ impl Assemblies {
         Some(Self {
             source: Arc::clone(source),
             bundle,
-            folder,
+            directory,
             state: Mutex::default(),
             _open: open,
         })
@@ -134,7 +135,7 @@ impl Assemblies {
         let assembly = match state.precompiled.get(&part.offset) {
             Some(known) => known.clone(),
             None => {
-                let read = PrecompiledAssembly::read(&part, self.folder.as_ref());
+                let read = PrecompiledAssembly::read(&part, self.directory.as_ref());
                 let read = read.unwrap_or_else(|error| {
                     tracing::debug!(%error, "failed to read a .NET assembly");
                     None
@@ -164,7 +165,7 @@ impl PrecompiledAssembly {
     /// None without native code.
     fn read<S: Source>(
         part: &Part<S>,
-        folder: Option<&ProgramFolder>,
+        directory: Option<&ProgramDirectory>,
     ) -> Result<Option<Arc<Self>>, DotNetError> {
         let assembly = Assembly::read(part, ImageLayout::File)?;
         let Some(methods) = assembly.ready_to_run(part)? else {
@@ -174,7 +175,7 @@ impl PrecompiledAssembly {
             return Ok(None);
         };
         Ok(Some(Arc::new(Self {
-            lines: SourceLines::find(&assembly, part, folder),
+            lines: SourceLines::find(&assembly, part, directory),
             assembly,
             methods,
             _bytes: bytes,

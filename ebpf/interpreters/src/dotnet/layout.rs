@@ -60,7 +60,7 @@ impl Layout {
         }
     }
 
-    /// Of each supported version.
+    /// The layout of each supported version.
     pub fn all() -> &'static [Self] {
         LAYOUTS
     }

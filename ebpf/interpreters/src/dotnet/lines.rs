@@ -22,7 +22,7 @@ static EMBEDDED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Where a process finds the files of its program.
 #[derive(Clone, Debug)]
-pub struct ProgramFolder {
+pub struct ProgramDirectory {
     pid: u32,
     path: PathBuf,
 }
@@ -34,13 +34,13 @@ pub struct SourceLines {
     _reserved: BudgetShare,
 }
 
-impl ProgramFolder {
-    /// The folder of a file, by its path in the process's root.
+impl ProgramDirectory {
+    /// The directory of a file, by its path in the process's root.
     pub fn of_file(pid: u32, path: &Path) -> Option<Self> {
-        let folder = path.parent().filter(|_| path.is_absolute())?;
+        let program_directory = path.parent().filter(|_| path.is_absolute())?;
         Some(Self {
             pid,
-            path: folder.into(),
+            path: program_directory.into(),
         })
     }
 
@@ -51,13 +51,13 @@ impl ProgramFolder {
 }
 
 impl SourceLines {
-    /// The PDB in an assembly, or the one beside it. None if there is none.
+    /// The PDB in an assembly, or the one next to it. None if there is none.
     pub fn find(
         assembly: &Assembly,
         source: &(impl Source + ?Sized),
-        folder: Option<&ProgramFolder>,
+        program_directory: Option<&ProgramDirectory>,
     ) -> Option<Self> {
-        Self::read(assembly, source, folder)
+        Self::read(assembly, source, program_directory)
             .inspect_err(
                 |error| tracing::debug!(%error, "failed to read the PDB of a .NET assembly"),
             )
@@ -67,7 +67,7 @@ impl SourceLines {
     fn read(
         assembly: &Assembly,
         source: &(impl Source + ?Sized),
-        folder: Option<&ProgramFolder>,
+        program_directory: Option<&ProgramDirectory>,
     ) -> Result<Option<Self>, DotNetError> {
         let directory = assembly.debug_directory(source)?;
         let Some(id) = directory.pdb_id else {
@@ -83,7 +83,8 @@ impl SourceLines {
             None => {
                 let path = directory.pdb_path.unwrap_or_default();
                 let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
-                let file = folder.and_then(|folder| folder.open(name).ok());
+                let file = program_directory
+                    .and_then(|program_directory| program_directory.open(name).ok());
                 let Some(file) = file else {
                     return Ok(None);
                 };

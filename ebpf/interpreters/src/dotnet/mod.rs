@@ -23,7 +23,7 @@ use crate::{Runtime, SourceFrame, Unsupported};
 pub use self::code::{CodeAt, CodeReader, CompiledMethod, Described, ImageAt};
 pub use self::file::DotNetFile;
 pub use self::layout::Layout;
-pub use self::lines::ProgramFolder;
+pub use self::lines::ProgramDirectory;
 pub use self::process::{DotNetFiles, DotNetRuntime};
 
 const SYMBOLS: [&str; 1] = ["g_dacTable"];

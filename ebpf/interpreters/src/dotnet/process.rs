@@ -12,7 +12,7 @@ use profcol_elf::{Mapping, Segment, Source};
 use profcol_processes::executable_path;
 
 use super::limits::{BudgetShare, table_memory};
-use super::lines::{ProgramFolder, SourceLines};
+use super::lines::{ProgramDirectory, SourceLines};
 use super::{
     CodeAt, CodeReader, CompiledMethod, CoreClr, Described, DotNetFunction, ImageAt, Layout,
 };
@@ -135,7 +135,7 @@ impl RuntimeFile {
 }
 
 impl DotNetRuntime {
-    /// With the address of the map of code ranges.
+    /// `ranges` is the address of the map of code ranges.
     pub fn new(layout: Layout, ranges: u64, pid: u32) -> Self {
         Self {
             process: DotNetProcess {
@@ -268,10 +268,10 @@ impl DotNetRuntime {
         let read = Assembly::read(source, layout).map(|assembly| {
             let mut mappings = mappings_of(self.pid);
             let mapping = mappings.find(|mapping| mapping.range.contains(&source.image.base));
-            let folder =
-                mapping.and_then(|mapping| ProgramFolder::of_file(self.pid, &mapping.path));
+            let directory =
+                mapping.and_then(|mapping| ProgramDirectory::of_file(self.pid, &mapping.path));
             Arc::new(LoadedAssembly {
-                lines: SourceLines::find(&assembly, source, folder.as_ref()),
+                lines: SourceLines::find(&assembly, source, directory.as_ref()),
                 assembly,
                 precompiled: OnceLock::new(),
             })

@@ -255,8 +255,8 @@ fn dynamic_methods_have_their_own_names() {
 
 #[test]
 fn other_methods_have_the_names_in_their_assembly() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("sample.cs");
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("sample.cs");
     let text = "namespace Shop { class Order { static int Total<T>(T item) { return 1; } static void Main() { Total(2); } } }";
     fs::write(&source, text).unwrap();
     match Command::new("mcs").arg(&source).status() {

@@ -61,7 +61,7 @@ impl Code {
         }
     }
 
-    /// Its memory size.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + match self {

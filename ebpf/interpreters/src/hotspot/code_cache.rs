@@ -97,8 +97,8 @@ fn heaps(layout: &Layout, memory: &impl Memory, bias: u64) -> Result<Vec<u64>, F
         return Err(FunctionError::Invalid("the number of heaps"));
     }
     let data = memory.word(array.wrapping_add(data.into()))?;
-    let places = (0..u64::from(length)).map(|number| data.wrapping_add(number * 8));
-    places.map(|place| Ok(memory.word(place)?)).collect()
+    let elements = (0..u64::from(length)).map(|number| data.wrapping_add(number * 8));
+    elements.map(|element| Ok(memory.word(element)?)).collect()
 }
 
 fn read_heap(

@@ -84,8 +84,8 @@ fn generation(const_method: u64) -> u32 {
 }
 
 fn const_method(layout: &Layout, memory: &impl Memory, method: u64) -> Result<u64, FunctionError> {
-    let place = method.wrapping_add(layout.common.method_const_method.into());
-    match memory.word(place)? {
+    let field = method.wrapping_add(layout.common.method_const_method.into());
+    match memory.word(field)? {
         address if address != 0 && address & 7 == 0 => Ok(address),
         _ => Err(FunctionError::Invalid("a method")),
     }

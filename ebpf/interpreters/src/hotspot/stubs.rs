@@ -55,8 +55,8 @@ impl Stubs {
             return Ok(stubs);
         }
         let code = code(layout, memory, blob)?;
-        for (stub, place) in &layout.stubs {
-            let start = memory.word(place.wrapping_add(bias))?;
+        for (stub, address) in &layout.stubs {
+            let start = memory.word(address.wrapping_add(bias))?;
             if code.holds(start) {
                 let offset = start.wrapping_sub(code.start) as u32;
                 stubs.starts.push((offset, format!("StubRoutines::{stub}")));

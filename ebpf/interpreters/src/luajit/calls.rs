@@ -118,7 +118,7 @@ impl Instruction {
 /// Names by the position of the calling instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Of those that call functions explicitly.
+    /// Names of the functions that instructions call explicitly.
     names: HashMap<u32, String>,
     operations: Vec<u8>,
 }
@@ -165,7 +165,7 @@ impl Calls {
         Instruction(u32::from(*operation)).metamethod()
     }
 
-    /// Its memory size.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         let names = self.names.values();
         let names = names.map(|name| size_of::<(u32, String)>() + name.len());

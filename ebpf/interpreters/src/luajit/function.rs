@@ -8,7 +8,7 @@ use super::text::{self, MAX_BYTES};
 use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Of a colon and a line.
+/// Length of a colon and a line number.
 const LINE_BYTES: usize = 11;
 
 /// The name of the function that is a whole file, as in Lua's stack traces.
@@ -17,13 +17,13 @@ const MAIN: &str = "main chunk";
 /// A function of the program's source code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prototype {
-    /// Its place, since it has no name.
+    /// Where it is defined (`file:line`), since it has no name.
     pub name: String,
     pub file: String,
     pub first_line: u32,
-    /// Of each instruction but the first, from the first line on.
+    /// The line of each instruction but the first, relative to the first line.
     lines: Vec<u8>,
-    /// The size of one of them.
+    /// Bytes per line number.
     line_bytes: usize,
     calls: Calls,
 }
@@ -101,7 +101,7 @@ impl Prototype {
         self.calls.name(position & position::INSTRUCTION)
     }
 
-    /// Its memory size.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.name.len()

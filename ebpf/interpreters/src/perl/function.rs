@@ -168,7 +168,7 @@ impl Statement {
         Ok(found)
     }
 
-    /// Its memory size.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len()
     }

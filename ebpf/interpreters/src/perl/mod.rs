@@ -25,10 +25,10 @@ use crate::{Runtime, Unsupported, jumps};
 
 const LOOP: &str = "Perl_runops_standard";
 const VERSION: [&str; 3] = ["PL_revision", "PL_version", "PL_subversion"];
-/// With threads: a thread-local variable, and since longer a `pthread` key.
+/// The current interpreter of a Perl with threads: a thread-local variable, in older versions a `pthread` key.
 const INTERPRETER: &str = "PL_current_context";
 const INTERPRETER_KEY: &str = "PL_thr_key";
-/// Without threads.
+/// The globals of a Perl without threads.
 const GLOBALS: [&str; 3] = ["PL_op", "PL_curcop", "PL_curstackinfo"];
 /// The functions of operations, and their names.
 const OPERATIONS: &str = "PL_ppaddr";

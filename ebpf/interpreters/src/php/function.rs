@@ -96,7 +96,7 @@ impl PhpFunction {
         Ok(function)
     }
 
-    /// Its memory size.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len()
     }

@@ -89,7 +89,7 @@ impl Code {
         }
     }
 
-    /// Its memory size.
+    /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }

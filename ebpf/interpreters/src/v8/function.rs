@@ -15,7 +15,7 @@ use crate::{FunctionError, SourceFrame};
 const MAX_NAME: u64 = 512;
 /// Maximum size of a source position table.
 pub const MAX_POSITIONS: usize = 1 << 20;
-/// With more context locals, their names are in a separate table.
+/// Maximum number of context locals in the object itself; the names of more are in a separate table.
 const MAX_INLINED_LOCALS: u64 = 75;
 const MAX_LOCALS: u64 = 1 << 16;
 /// Words of a `ScopeInfo` after its locals to search for a name.
@@ -102,7 +102,7 @@ impl Function {
         before.map_or(0, |(_, line)| *line)
     }
 
-    /// With the positions of its instructions: builtins have none.
+    /// Whether the positions of its instructions are known: builtins have none.
     pub fn has_bytecode(&self) -> bool {
         !self.lines.is_empty()
     }
@@ -177,10 +177,10 @@ fn bytecode_lines<M: Memory>(
     let positions = Positions::read(&byte_array(heap, positions)?, heap.layout.positions);
     let mut lines: Vec<(u32, u32)> = Vec::new();
     for (offset, position) in positions.iter() {
-        let Some(place) = position.offset() else {
+        let Some(source) = position.offset() else {
             continue;
         };
-        let line = line(place);
+        let line = line(source);
         if lines.last().is_none_or(|(_, last)| *last != line) {
             // Offsets in samples are relative to the tagged address of the object.
             lines.push((offset.saturating_add(layout.data - 1), line));

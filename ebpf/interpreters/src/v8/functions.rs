@@ -15,7 +15,7 @@ const MAX_FUNCTIONS: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Functions {
     scripts: Scripts,
-    /// By address and generation.
+    /// Functions by address and generation.
     read: HashMap<(u64, u32), Arc<Function>>,
 }
 
@@ -81,14 +81,14 @@ impl Functions {
         position: Option<Position>,
     ) -> Result<FunctionLine, FunctionError> {
         let function = self.get(heap, shared)?;
-        let place = position.and_then(Position::offset);
-        let script = match place {
+        let offset = position.and_then(Position::offset);
+        let script = match offset {
             Some(_) => Function::script(heap, &mut self.scripts, shared)?,
             None => None,
         };
         let line = script
-            .zip(place)
-            .map_or(0, |(script, place)| script.line(place));
+            .zip(offset)
+            .map_or(0, |(script, offset)| script.line(offset));
         Ok((function, line))
     }
 }

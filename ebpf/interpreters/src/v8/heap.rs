@@ -105,7 +105,7 @@ impl<M: Memory> Heap<'_, M> {
         each: &mut impl FnMut(u64, Characters<'_>),
     ) -> Result<u64, FunctionError> {
         let mut parts = vec![(object, 0u64, u64::MAX)];
-        let mut place = 0u64;
+        let mut offset = 0u64;
         let mut steps = 0u32;
         while let Some((object, skipped, limit)) = parts.pop() {
             steps += 1;
@@ -118,7 +118,7 @@ impl<M: Memory> Heap<'_, M> {
             }
             let length = u64::from(self.half(object.wrapping_add(12))?);
             let length = length.saturating_sub(skipped).min(limit);
-            let left = most.saturating_sub(place);
+            let left = most.saturating_sub(offset);
             let length = length.min(left);
             if length == 0 {
                 continue;
@@ -126,7 +126,7 @@ impl<M: Memory> Heap<'_, M> {
             match kind & string::REPRESENTATION {
                 string::SEQUENTIAL => {
                     let begin = object.wrapping_add(16);
-                    self.flat(begin, kind, skipped, length, &mut place, each)?;
+                    self.flat(begin, kind, skipped, length, &mut offset, each)?;
                 }
                 string::EXTERNAL => {
                     let begin = if kind & string::UNCACHED == 0 {
@@ -136,7 +136,7 @@ impl<M: Memory> Heap<'_, M> {
                         let resource = self.word(object.wrapping_add(16))?;
                         self.word(resource.wrapping_add(8))?
                     };
-                    self.flat(begin, kind, skipped, length, &mut place, each)?;
+                    self.flat(begin, kind, skipped, length, &mut offset, each)?;
                 }
                 string::THIN => {
                     let actual = self.pointer(object.wrapping_add(16))?;
@@ -165,7 +165,7 @@ impl<M: Memory> Heap<'_, M> {
                 _ => return Err(FunctionError::Invalid("a string")),
             }
         }
-        Ok(place)
+        Ok(offset)
     }
 
     fn flat(
@@ -174,7 +174,7 @@ impl<M: Memory> Heap<'_, M> {
         kind: u16,
         skipped: u64,
         length: u64,
-        place: &mut u64,
+        offset: &mut u64,
         each: &mut impl FnMut(u64, Characters<'_>),
     ) -> Result<(), FunctionError> {
         let is_narrow = kind & string::ONE_BYTE != 0;
@@ -185,14 +185,14 @@ impl<M: Memory> Heap<'_, M> {
             let at = begin.wrapping_add(skipped.wrapping_add(done).wrapping_mul(width));
             let bytes = self.memory.bytes(at, (count * width) as usize)?;
             if is_narrow {
-                each(*place, Characters::Narrow(&bytes));
+                each(*offset, Characters::Narrow(&bytes));
             } else {
                 let pairs = bytes.chunks_exact(2);
                 let units =
                     pairs.map(|pair| u16::from_le_bytes(pair.try_into().unwrap_or_default()));
-                each(*place, Characters::Wide(&units.collect::<Vec<u16>>()));
+                each(*offset, Characters::Wide(&units.collect::<Vec<u16>>()));
             }
-            *place += count;
+            *offset += count;
             done += count;
         }
         Ok(())

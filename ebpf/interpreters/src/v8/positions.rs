@@ -24,7 +24,7 @@ impl Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PositionFormat {
     Plain,
-    /// With a flag for the start of a statement.
+    /// Entries with a flag for the start of a statement.
     Flagged,
 }
 

@@ -90,43 +90,43 @@ fn line_ends<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Vec<u32>, F
     }
     let source = untagged(key.source).ok_or(FunctionError::Invalid("a source"))?;
     let mut ends = Ends::default();
-    let length = heap.characters(source, MAX_SOURCE, &mut |place, part| match part {
+    let length = heap.characters(source, MAX_SOURCE, &mut |offset, part| match part {
         Characters::Narrow(part) => {
             for at in memchr2_iter(b'\n', b'\r', part) {
                 let unit = part.get(at).copied().unwrap_or_default();
-                ends.add(place as u32 + at as u32, unit.into());
+                ends.add(offset as u32 + at as u32, unit.into());
             }
         }
         Characters::Wide(part) => {
             for (at, &unit) in part.iter().enumerate() {
                 if matches!(unit, 0x0a | 0x0d | 0x2028 | 0x2029) {
-                    ends.add(place as u32 + at as u32, unit);
+                    ends.add(offset as u32 + at as u32, unit);
                 }
             }
         }
     })?;
-    let mut ends = ends.places;
+    let mut ends = ends.line_ends;
     ends.push(length as u32);
     Ok(ends)
 }
 
 #[derive(Default)]
 struct Ends {
-    places: Vec<u32>,
+    line_ends: Vec<u32>,
     last: u16,
 }
 
 impl Ends {
-    fn add(&mut self, place: u32, unit: u16) {
+    fn add(&mut self, offset: u32, unit: u16) {
         let before = std::mem::replace(&mut self.last, unit);
         // CR LF counts as one line end.
         if (before, unit) == (0x0d, 0x0a)
-            && let Some(last) = self.places.last_mut()
-            && *last + 1 == place
+            && let Some(last) = self.line_ends.last_mut()
+            && *last + 1 == offset
         {
-            *last = place;
-        } else if self.places.len() < MAX_LINES {
-            self.places.push(place);
+            *last = offset;
+        } else if self.line_ends.len() < MAX_LINES {
+            self.line_ends.push(offset);
         }
     }
 }

@@ -30,14 +30,14 @@ pub struct Jvm {
 
 /// None without a compiler.
 pub fn compile() -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut javac = Command::new("javac");
     javac.args(["-nowarn", "--release", "11", "-d"]);
-    javac.arg(folder.path()).arg(SOURCE);
+    javac.arg(directory.path()).arg(SOURCE);
     let output = javac.output().ok()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    Some(folder)
+    Some(directory)
 }
 
 impl Jvm {

@@ -1,4 +1,4 @@
-//! Folders in place of hosts, a complete one and ones with something missing: which requirement is unmet, and its fix.
+//! Directories in place of hosts, a complete one and ones with something missing: which requirement is unmet, and its fix.
 
 use std::os::unix::fs::symlink;
 
@@ -238,12 +238,16 @@ fn hidden_kernel_symbols_name_the_setting() {
 #[test]
 fn missing_cycles_matter_only_if_configured() {
     let none = || Err(io::Error::from_raw_os_error(libc::ENOENT));
-    let shortfall = |event| of_cycles(event, none()).shortfall.map(|it| it.is_fatal);
+    let shortfall = |event| {
+        cycles_requirement(event, none())
+            .shortfall
+            .map(|it| it.is_fatal)
+    };
     assert_eq!(shortfall(Event::Cycles), Some(true));
     assert_eq!(shortfall(Event::Auto), None);
     assert_eq!(shortfall(Event::CpuClock), None);
-    assert_eq!(of_cycles(Event::Cycles, Ok(())).shortfall, None);
-    let refused = of_cycles(
+    assert_eq!(cycles_requirement(Event::Cycles, Ok(())).shortfall, None);
+    let refused = cycles_requirement(
         Event::Cycles,
         Err(io::Error::from_raw_os_error(libc::EACCES)),
     );
@@ -253,7 +257,7 @@ fn missing_cycles_matter_only_if_configured() {
 #[test]
 fn trial_errors_come_with_a_fix() {
     let error = ProfilerStartError::from(PreflightError::LockedDown);
-    let refused = of_trial(Err(error), Duration::from_millis(100));
+    let refused = trial_requirement(Err(error), Duration::from_millis(100));
     let shortfall = refused.shortfall.unwrap();
     assert!(shortfall.is_fatal);
     assert!(shortfall.fix.starts_with("boot with"), "{shortfall:?}");
@@ -261,7 +265,7 @@ fn trial_errors_come_with_a_fix() {
         loaded_in: Duration::from_millis(120),
         samples: 7,
     };
-    let taken = of_trial(Ok(trial), Duration::from_millis(300));
+    let taken = trial_requirement(Ok(trial), Duration::from_millis(300));
     assert_eq!(
         taken.found,
         "the programs loaded in 120 ms, and took 7 samples in 300 ms"
@@ -270,9 +274,9 @@ fn trial_errors_come_with_a_fix() {
 
 #[test]
 fn reports_an_unsynchronised_clock() {
-    assert_eq!(of_clock(Some(true)).shortfall, None);
-    assert_eq!(of_clock(None).shortfall, None);
-    assert!(!of_clock(Some(false)).shortfall.unwrap().is_fatal);
+    assert_eq!(clock_requirement(Some(true)).shortfall, None);
+    assert_eq!(clock_requirement(None).shortfall, None);
+    assert!(!clock_requirement(Some(false)).shortfall.unwrap().is_fatal);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Origins {
     written: HashMap<FileOrigin, u64>,
     paths: HashMap<FileId, PathBuf>,
     /// By device and inode as shown in /proc.
-    by_place: HashMap<(u32, u64), FileOrigin>,
+    by_inode: HashMap<(u32, u64), FileOrigin>,
 }
 
 impl Origins {
@@ -52,8 +52,8 @@ impl Origins {
 
     /// The identity of a file with this origin and time of the last write, if known.
     fn note(&mut self, origin: FileOrigin, written: Option<u64>) -> FileId {
-        let place = (origin.device, origin.inode);
-        bounded(&mut self.by_place).insert(place, origin);
+        let inode_key = (origin.device, origin.inode);
+        bounded(&mut self.by_inode).insert(inode_key, origin);
         let all = bounded(&mut self.written);
         let written = match written {
             Some(written) => {
@@ -67,13 +67,13 @@ impl Origins {
         id
     }
 
-    pub fn forget_places(&mut self) {
-        self.by_place.clear();
+    pub fn forget_inodes(&mut self) {
+        self.by_inode.clear();
     }
 
     /// The origin, from earlier events, of the file with these numbers in /proc.
-    pub fn at_place(&self, device: u32, inode: u64) -> Option<FileOrigin> {
-        self.by_place.get(&(device, inode)).copied()
+    pub fn by_inode(&self, device: u32, inode: u64) -> Option<FileOrigin> {
+        self.by_inode.get(&(device, inode)).copied()
     }
 
     pub fn path(&self, id: &FileId) -> Option<&Path> {

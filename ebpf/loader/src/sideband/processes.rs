@@ -72,8 +72,8 @@ impl Clone for Code {
 pub enum UnmappedSample {
     /// The process's state was incomplete.
     Pending,
-    /// The same, and the process needs a scan.
-    Look,
+    /// The process's state was incomplete, and only a scan completes it.
+    NeedsScan,
     /// There was no such mapping, unless its event was missed.
     Nowhere { rescan: bool },
 }
@@ -336,10 +336,10 @@ impl Processes {
     /// Classifies a sample without a mapping. All events up to its time must have been processed.
     pub fn sample_unmapped(&mut self, key: &ProcessKey, time: u64) -> UnmappedSample {
         let Some(process) = self.by_pid.get_mut(&key.pid) else {
-            return UnmappedSample::Look;
+            return UnmappedSample::NeedsScan;
         };
         if process.alive_at < key.started {
-            return UnmappedSample::Look;
+            return UnmappedSample::NeedsScan;
         }
         if process.executed > time {
             return UnmappedSample::Pending;
@@ -361,7 +361,7 @@ impl Processes {
                     UnmappedSample::Pending
                 }
             }
-            Some(_) => UnmappedSample::Look,
+            Some(_) => UnmappedSample::NeedsScan,
         }
     }
 

@@ -24,7 +24,7 @@ pub enum Kind {
     Forked {
         parent: u32,
     },
-    /// Its first thread exited; others may continue.
+    /// The first thread of the process exited; others may continue.
     Left,
 }
 
@@ -35,7 +35,7 @@ pub struct Mapped {
     pub offset: u64,
     /// None for anonymous memory.
     pub origin: Option<FileOrigin>,
-    /// As the process sees it.
+    /// The path as the process sees it.
     pub path: PathBuf,
 }
 

@@ -40,7 +40,7 @@ pub struct MappingCounts {
 
 pub struct Tracker {
     rings: Rings,
-    /// Not processed yet.
+    /// Events that are not processed yet.
     waiting: Vec<ProcessEvent>,
     processes: Processes,
     origins: Origins,
@@ -206,7 +206,7 @@ impl Tracker {
             ..
         } = self;
         processes.forget_all(|image| publisher.unpublish(&image));
-        self.origins.forget_places();
+        self.origins.forget_inodes();
         // From now on the programs no longer see earlier mappings.
         if self.uncertain.len() >= MAX_UNCERTAIN {
             self.uncertain.pop_front();
@@ -248,7 +248,7 @@ impl Tracker {
         let Some(origin) = &mut mapped.origin else {
             return;
         };
-        if let Some(known) = self.origins.at_place(origin.device, origin.inode) {
+        if let Some(known) = self.origins.by_inode(origin.device, origin.inode) {
             *origin = known;
             return;
         }
@@ -303,7 +303,7 @@ impl Tracker {
         let pid = sample.process.pid;
         match self.processes.sample_unmapped(&sample.process, sample.time) {
             UnmappedSample::Pending => None,
-            UnmappedSample::Look => {
+            UnmappedSample::NeedsScan => {
                 self.rescans.insert(pid, false);
                 None
             }

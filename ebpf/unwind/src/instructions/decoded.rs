@@ -6,7 +6,7 @@ use profcol_ebpf_common::rule::Rule;
 
 use crate::gaps::Gaps;
 
-/// By gap and byte: nothing, or a rule number, and whether an instruction begins there.
+/// What each byte of each gap holds: nothing, or a rule number, and whether an instruction begins there.
 pub struct DecodedBytes {
     bytes: Vec<Vec<u16>>,
     rules: Vec<Rule>,

@@ -50,7 +50,7 @@ pub enum Flow {
     Jump(u64),
     Branch(u64),
     /// To an address that is not part of the instruction.
-    ExternalDwarf,
+    IndirectJump,
     /// The callee may never return.
     Call(Option<u64>),
     Return,
@@ -69,7 +69,7 @@ impl Flow {
             FlowControl::ConditionalBranch if is_near => {
                 Self::Branch(instruction.near_branch_target())
             }
-            FlowControl::IndirectBranch => Self::ExternalDwarf,
+            FlowControl::IndirectBranch => Self::IndirectJump,
             FlowControl::Call if is_near => Self::Call(Some(instruction.near_branch_target())),
             FlowControl::IndirectCall => Self::Call(None),
             // The exit system call does not return either.

@@ -115,7 +115,7 @@ impl Graph {
                         pending.push(target);
                         break;
                     }
-                    Flow::ExternalDwarf => {
+                    Flow::IndirectJump => {
                         let targets = jump_table::targets(code, &recent, &instruction)
                             .filter(|targets| targets.iter().all(|&target| is_inside(target)));
                         match targets {

@@ -77,14 +77,14 @@ fn load(before: &[Instruction], register: Register) -> Option<(usize, Entries)> 
         Mnemonic::Mov if instruction.op1_kind() == OpKind::Memory => Some((last, Entries::Whole)),
         Mnemonic::Add if instruction.op1_kind() == OpKind::Register => {
             let added = [register, instruction.op1_register()];
-            let (place, load) = before[..last]
+            let (index, load) = before[..last]
                 .iter()
                 .enumerate()
                 .rfind(|(_, i)| i.mnemonic() == Mnemonic::Movsxd)?;
             let is_its = added.contains(&load.op0_register().full_register())
                 && added.contains(&load.memory_base())
                 && load.op1_kind() == OpKind::Memory;
-            is_its.then_some((place, Entries::Relative))
+            is_its.then_some((index, Entries::Relative))
         }
         _ => None,
     }
@@ -107,15 +107,15 @@ fn address(before: &[Instruction], load: &Instruction) -> Option<u64> {
 
 /// The number of cases, from the bounds check.
 fn count(before: &[Instruction]) -> Option<u64> {
-    let place = before
+    let index = before
         .iter()
         .rposition(|i| i.flow_control() == FlowControl::ConditionalBranch)?;
-    let more = match before[place].condition_code() {
+    let more = match before[index].condition_code() {
         ConditionCode::a => 1,
         ConditionCode::ae => 0,
         _ => return None,
     };
-    let compare = before[..place].last()?;
+    let compare = before[..index].last()?;
     let is_constant = compare.mnemonic() == Mnemonic::Cmp
         && compare.op_count() == 2
         && !matches!(

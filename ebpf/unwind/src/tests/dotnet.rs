@@ -17,12 +17,12 @@ use crate::table::Table;
 fn bundles() -> Vec<(File, Bundle)> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
     let mut found = Vec::new();
-    let mut folders = vec![tools.join("dotnet-8.0.30")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    let mut directories = vec![tools.join("dotnet-8.0.30")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.is_dir() && !path.is_symlink() {
-                folders.push(path);
+                directories.push(path);
             } else if let Ok(file) = File::open(&path)
                 && let Ok(Some(bundle)) = Bundle::read(&file)
             {

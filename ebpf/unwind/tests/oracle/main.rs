@@ -46,7 +46,7 @@ impl Figures {
 
 fn check(path: &Path, figures: &mut Figures) -> Result<(), UnwindTableError> {
     let file = match File::open(path) {
-        // A build elsewhere on the machine deleted it since the folders were listed.
+        // A build elsewhere on the machine deleted it since the directories were listed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file.expect("the file opens"),
     };
@@ -235,12 +235,12 @@ fn pseudo(path: &Path) -> bool {
         .any(|pseudo| path == Path::new(pseudo))
 }
 
-fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
+fn elves(directory: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
         return;
     };
     // Skips build artifacts, which come and go, and fuzzer output, which is not a program.
-    if folder.join("CACHEDIR.TAG").exists() {
+    if directory.join("CACHEDIR.TAG").exists() {
         return;
     }
     for entry in entries.flatten() {
@@ -352,8 +352,8 @@ fn go_stack_deltas_match_go() {
     if !readelf_exists() {
         return;
     }
-    let folder = tempfile::tempdir().expect("there is room");
-    let source = folder.path().join("main.go");
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("main.go");
     let program = "package main\nimport \"os\"\nfunc main() { os.Stdout.WriteString(\"x\") }\n";
     std::fs::write(&source, program).expect("there is room");
     for (architecture, arguments) in [
@@ -362,7 +362,7 @@ fn go_stack_deltas_match_go() {
         ("amd64", &["-ldflags=-s -w"]),
         ("arm64", &[]),
     ] {
-        let path = folder.path().join("program");
+        let path = directory.path().join("program");
         let mut go = Command::new("go");
         go.arg("build")
             .args(arguments)
@@ -390,8 +390,8 @@ fn recognizes_plts_of_every_linker() {
     if !readelf_exists() {
         return;
     }
-    let folder = tempfile::tempdir().expect("there is room");
-    let source = folder.path().join("lib.c");
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("lib.c");
     std::fs::write(&source, "int g(int); int f(int n) { return g(n) + 1; }")
         .expect("there is room");
     for (linker, options) in [
@@ -402,7 +402,7 @@ fn recognizes_plts_of_every_linker() {
         ("mold", &["-z", "lazy"]),
         ("mold", &["-z", "now"]),
     ] {
-        let path = folder.path().join("lib.so");
+        let path = directory.path().join("lib.so");
         let mut gcc = Command::new("gcc");
         gcc.args(["-O1", "-fPIC", "-shared", "-nostdlib", "-o"])
             .arg(&path)
@@ -437,15 +437,15 @@ fn linker_exists(linker: &str) -> bool {
 }
 
 #[test]
-#[ignore = "minutes; every ELF file below the folders in ORACLE, or of the machine"]
+#[ignore = "minutes; every ELF file below the directories in ORACLE, or of the machine"]
 fn every_row_of_every_file_matches_readelf() {
     if !readelf_exists() {
         return;
     }
-    let folders = std::env::var("ORACLE").unwrap_or_else(|_| "/".to_owned());
+    let directories = std::env::var("ORACLE").unwrap_or_else(|_| "/".to_owned());
     let mut paths = Vec::new();
-    for folder in folders.split(':') {
-        elves(Path::new(folder), &mut paths);
+    for directory in directories.split(':') {
+        elves(Path::new(directory), &mut paths);
     }
     paths.sort();
     let figures = compare(&paths);

@@ -7,7 +7,7 @@ use profcol_profile::{KeyValue, Model, Profiles, Resource};
 use serde::Deserialize;
 
 use super::ReadError;
-use super::stacks::{Place, Stacks, source};
+use super::stacks::{StackNode, Stacks, source};
 
 const VERSION_KEY: &str = "\"preprocessedProfileVersion\"";
 /// The first version with shared stacks.
@@ -148,7 +148,7 @@ struct Reading<'a> {
     stacks: Stacks,
     frames: Vec<FrameId>,
     /// By row of the table.
-    places: HashMap<usize, Place>,
+    nodes: HashMap<usize, StackNode>,
 }
 
 impl<'a> Reading<'a> {
@@ -161,7 +161,7 @@ impl<'a> Reading<'a> {
             table: &file.shared.stack_table,
             stacks,
             frames: frames.ok_or_else(wrong)?,
-            places: HashMap::new(),
+            nodes: HashMap::new(),
         })
     }
 
@@ -186,13 +186,13 @@ impl<'a> Reading<'a> {
                 (None, Some(_)) => Some(1),
             };
             let value = value.ok_or_else(|| wrong(format!("samples.weight[{row}] is negative")))?;
-            let place = match stack {
-                None => Some(Place::ROOT),
-                Some(stack) => self.place(*stack),
+            let node = match stack {
+                None => Some(StackNode::ROOT),
+                Some(stack) => self.node(*stack),
             };
-            let place = place
-                .ok_or_else(|| wrong(format!("samples.stack[{row}]: the stack is damaged")))?;
-            self.stacks.add(place, value)?;
+            let node =
+                node.ok_or_else(|| wrong(format!("samples.stack[{row}]: the stack is damaged")))?;
+            self.stacks.add(node, value)?;
         }
         let mut model = self.stacks.finish(&source(name, unit));
         let resource = thread.resource();
@@ -203,13 +203,13 @@ impl<'a> Reading<'a> {
     }
 
     /// `None` if a row refers to what is not there, or to itself.
-    fn place(&mut self, stack: usize) -> Option<Place> {
+    fn node(&mut self, stack: usize) -> Option<StackNode> {
         let mut inner = Vec::new();
         let mut row = Some(stack);
-        let mut place = Place::ROOT;
+        let mut node = StackNode::ROOT;
         while let Some(at) = row {
-            if let Some(known) = self.places.get(&at) {
-                place = *known;
+            if let Some(known) = self.nodes.get(&at) {
+                node = *known;
                 break;
             }
             inner.push(at);
@@ -222,10 +222,10 @@ impl<'a> Reading<'a> {
         }
         for at in inner.into_iter().rev() {
             let frame = self.frames.get(*self.table.frame.get(at)?)?;
-            place = self.stacks.child(place, *frame);
-            self.places.insert(at, place);
+            node = self.stacks.child(node, *frame);
+            self.nodes.insert(at, node);
         }
-        Some(place)
+        Some(node)
     }
 }
 

@@ -99,7 +99,7 @@ pub fn read(content: &[u8]) -> Result<Model, ReadError> {
     read_within(content, MAX_BYTES)
 }
 
-/// With another limit on the memory of the profile.
+/// Reads a profile of at most `max_bytes` of memory.
 pub fn read_within(content: &[u8], max_bytes: usize) -> Result<Model, ReadError> {
     match content.starts_with(&ZSTD) {
         true => without_zstd(&decompress(content, max_bytes)?, max_bytes),
@@ -129,7 +129,7 @@ fn limits(max_bytes: usize) -> Limits {
 fn plain(content: &[u8], max_bytes: usize) -> Result<Model, ReadError> {
     match content {
         [] => Err(ReadError::Empty),
-        [b'{', ..] => of_json(content, max_bytes),
+        [b'{', ..] => read_json(content, max_bytes),
         _ if content.starts_with(&RECORDING) => recording(content, max_bytes),
         _ if stream::is_records(content) => stream::records(content, max_bytes),
         _ => binary_or_text(content, max_bytes),
@@ -146,7 +146,7 @@ fn recording(_: &[u8], _: usize) -> Result<Model, ReadError> {
     Err(ReadError::NoRecordings)
 }
 
-fn of_json(content: &[u8], max_bytes: usize) -> Result<Model, ReadError> {
+fn read_json(content: &[u8], max_bytes: usize) -> Result<Model, ReadError> {
     let received = json::receive(content, Validation::Reject);
     match received.map(|it| it.profiles.into_model()) {
         Ok(model) if !model.resources.is_empty() => Ok(model),

@@ -5,12 +5,12 @@ use profcol_profile::Model;
 use serde::Deserialize;
 
 use super::ReadError;
-use super::stacks::{Place, Stacks, source};
+use super::stacks::{StackNode, Stacks, source};
 
 const START: &str = "<script type=\"application/json\" id=\"profile\">";
 const END: &str = "</script>";
 
-/// Of a comparison, the profile after.
+/// The data of a page; of a comparison, the profile after.
 #[derive(Deserialize)]
 struct Document {
     #[serde(rename = "type")]
@@ -57,24 +57,24 @@ pub(super) fn read(document: &str, max_bytes: usize) -> Result<Model, ReadError>
     let mut stacks = Stacks::new(max_bytes);
     let frames = document.frames(&mut stacks)?;
     // The innermost place of each depth.
-    let mut path: Vec<Place> = Vec::new();
+    let mut path: Vec<StackNode> = Vec::new();
     let Nodes { depth, frame, own } = &document.nodes;
     same_length("nodes", [depth.len(), frame.len(), own.len()])?;
     for (row, ((depth, frame), own)) in depth.iter().zip(frame).zip(own).enumerate() {
         let wrong = |reason: &str| ReadError::Page(format!("nodes[{row}]: {reason}"));
         let caller = match depth.checked_sub(1) {
-            None => Some(&Place::ROOT),
+            None => Some(&StackNode::ROOT),
             Some(above) => path.get(above),
         };
         let caller = *caller.ok_or_else(|| wrong("it has no caller"))?;
         let frame = frames.get(*frame);
-        let place = stacks.child(
+        let node = stacks.child(
             caller,
             *frame.ok_or_else(|| wrong("there is no such frame"))?,
         );
         path.truncate(*depth);
-        path.push(place);
-        stacks.add(place, *own)?;
+        path.push(node);
+        stacks.add(node, *own)?;
     }
     Ok(stacks.finish(&Source {
         from: document.from,

@@ -5,10 +5,10 @@ use profcol_profile::{KeyValue, Model, Profiles, Resource};
 use serde::Deserialize;
 
 use super::ReadError;
-use super::stacks::{Place, Stacks, source};
+use super::stacks::{StackNode, Stacks, source};
 
 const SCHEMA: &str = "speedscope.app/file-format-schema";
-/// Its files have the name of the sample type as that of the profile.
+/// profcol names each profile in its own files after the sample type.
 const OWN: &str = "profcol";
 
 #[derive(Deserialize)]
@@ -96,14 +96,14 @@ pub(super) fn read(content: &[u8], max_bytes: usize) -> Result<Model, ReadError>
             Profile::Sampled(it) => (&it.name, &it.unit),
             Profile::Evented(it) => (&it.name, &it.unit),
         };
-        let in_place = |reason| wrong(format!("profiles[{number}].{reason}"));
-        let measure = Measure::of(unit).ok_or_else(|| in_place(format!("unit: {unit:?}")))?;
+        let in_profile = |reason| wrong(format!("profiles[{number}].{reason}"));
+        let measure = Measure::of(unit).ok_or_else(|| in_profile(format!("unit: {unit:?}")))?;
         match profile {
             Profile::Sampled(it) => reading.add_samples(it, measure),
             Profile::Evented(it) => reading.add_events(it, measure),
         }
         .map_err(|error| match error {
-            Problem::At(reason) => in_place(reason),
+            Problem::At(reason) => in_profile(reason),
             Problem::Read(error) => error,
         })?;
         let source = match is_own {
@@ -222,34 +222,34 @@ impl Reading {
         for (row, (stack, weight)) in profile.samples.iter().zip(&profile.weights).enumerate() {
             let value = measure.value(*weight);
             let value = value.ok_or_else(|| Problem::At(format!("weights[{row}]: {weight}")))?;
-            let mut place = Place::ROOT;
+            let mut node = StackNode::ROOT;
             for number in stack {
                 let frame = self.frame(*number);
                 let frame =
                     frame.map_err(|reason| Problem::At(format!("samples[{row}]: {reason}")))?;
-                place = self.stacks.child(place, frame);
+                node = self.stacks.child(node, frame);
             }
-            self.stacks.add(place, value)?;
+            self.stacks.add(node, value)?;
         }
         Ok(())
     }
 
     /// The time between two events is that of the functions that are open.
     fn add_events(&mut self, profile: &Evented, measure: Measure) -> Result<(), Problem> {
-        let mut open: Vec<(FrameId, Place)> = Vec::new();
+        let mut open: Vec<(FrameId, StackNode)> = Vec::new();
         let mut last = None;
         for (row, event) in profile.events.iter().enumerate() {
             let wrong = |reason: String| Problem::At(format!("events[{row}]: {reason}"));
             let frame = self.frame(event.frame).map_err(wrong)?;
-            let place = open.last().map_or(Place::ROOT, |(_, place)| *place);
+            let node = open.last().map_or(StackNode::ROOT, |(_, node)| *node);
             let elapsed = measure.value(event.at - last.unwrap_or(event.at));
             let elapsed = elapsed.ok_or_else(|| wrong("earlier than the event before".into()))?;
             last = Some(event.at);
             if !open.is_empty() {
-                self.stacks.add(place, elapsed)?;
+                self.stacks.add(node, elapsed)?;
             }
             match event.kind {
-                EventKind::Open => open.push((frame, self.stacks.child(place, frame))),
+                EventKind::Open => open.push((frame, self.stacks.child(node, frame))),
                 EventKind::Close if open.last().is_some_and(|(it, _)| *it == frame) => {
                     open.pop();
                 }

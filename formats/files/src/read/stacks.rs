@@ -9,7 +9,7 @@ use super::ReadError;
 
 pub(super) struct Stacks {
     tree: CallTree,
-    /// Those with a value, each a stack of the profile.
+    /// The nodes with a value, each a stack of the profile.
     valued: HashSet<NodeId>,
     /// For the locations of further stacks: nested calls cost little in a file, and much as one stack per function.
     free_bytes: usize,
@@ -17,12 +17,12 @@ pub(super) struct Stacks {
 
 /// A node and the number of its functions.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct StackNode {
     node: NodeId,
     depth: usize,
 }
 
-impl Place {
+impl StackNode {
     pub const ROOT: Self = Self {
         node: NodeId::ROOT,
         depth: 0,
@@ -47,14 +47,14 @@ impl Stacks {
         self.tree.frames.add(frame)
     }
 
-    pub fn child(&mut self, parent: Place, frame: FrameId) -> Place {
-        Place {
+    pub fn child(&mut self, parent: StackNode, frame: FrameId) -> StackNode {
+        StackNode {
             node: self.tree.child(parent.node, frame),
             depth: parent.depth + 1,
         }
     }
 
-    pub fn add(&mut self, place: Place, value: u64) -> Result<(), ReadError> {
+    pub fn add(&mut self, place: StackNode, value: u64) -> Result<(), ReadError> {
         if value == 0 {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Stacks {
     }
 }
 
-/// Without a time.
+/// A source without a time.
 pub(super) fn source(name: &str, unit: &str) -> Source {
     Source {
         sample_type: SampleType {

@@ -44,7 +44,7 @@ pub(super) struct Meta {
     pub categories: [Category; CATEGORIES.len()],
     pub process_type: u32,
     pub stackwalk: u32,
-    /// Of the format that Firefox records; readers of processed profiles ignore it.
+    /// Version of the format that Firefox records; readers of processed profiles ignore it.
     pub version: u32,
     pub preprocessed_profile_version: u32,
     pub marker_schema: [(); 0],

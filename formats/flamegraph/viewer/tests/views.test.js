@@ -321,7 +321,7 @@ test('processes are found by name, PID, unit, language and label', () => {
   assert.deepEqual(found('web db'), []);
 });
 
-test('dropped processes are listed beside those in the history', () => {
+test('dropped processes are listed next to those in the history', () => {
   const attributes = { 'process.executable.name': 'spam' };
   const changes = {
     dropped: [{ pid: 7, processor: 'relabel', pipeline: 'profiles', reason: 'rule 1: drop', attributes }, { pid: 3, processor: 'relabel', pipeline: 'x', reason: 'r', attributes }],

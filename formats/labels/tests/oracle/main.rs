@@ -87,7 +87,7 @@ fn outcome(case: &Case) -> Outcome {
 
 /// Prometheus' results; `None` without Go.
 fn oracle(cases: &[Case]) -> Option<Vec<Outcome>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/prometheus");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/prometheus");
     let go = Command::new("go").arg("version").output();
     if !go.is_ok_and(|go| go.status.success()) {
         skip("Go is not installed, cannot run Prometheus' relabel package");
@@ -95,7 +95,7 @@ fn oracle(cases: &[Case]) -> Option<Vec<Outcome>> {
     }
     let mut child = Command::new("go")
         .args(["run", "."])
-        .current_dir(folder)
+        .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -54,7 +54,7 @@ impl TryFrom<u64> for Row {
     }
 }
 
-// === impl Whole ===
+// === impl Integer ===
 
 impl<T> Default for Integer<T> {
     fn default() -> Self {

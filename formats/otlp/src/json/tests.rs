@@ -395,13 +395,13 @@ fn validates_json_like_protobuf() {
 
 #[test]
 fn json_and_protobuf_decode_equally() {
-    let folder = concat!(
+    let directory = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/golden/otlp/profiler"
     );
     for number in 1..=8 {
         let file = |extension| {
-            let path = format!("{folder}/export-{number:02}.{extension}");
+            let path = format!("{directory}/export-{number:02}.{extension}");
             std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
         };
         let received = Profiles::from_wire(file("pb").into(), Validation::Reject)

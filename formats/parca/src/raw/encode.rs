@@ -197,8 +197,8 @@ impl ProfileEncoder<'_> {
         let locations = self.frames.model().dictionary.stacks.get(stack).iter();
         let locations: Vec<_> = locations.map(|&location| self.location(location)).collect();
         let index = self.rows.stack(&locations);
-        if let Some(place) = self.stacks.get_mut(stack.row()) {
-            *place = Some(index);
+        if let Some(slot) = self.stacks.get_mut(stack.row()) {
+            *slot = Some(index);
         }
         index
     }

@@ -201,8 +201,8 @@ impl Locations {
                 let frame = frames.frame(location);
                 let lines: Vec<_> = frames.lines(&frame).collect();
                 let encoded = self.encode(&frame, &lines);
-                if let Some(place) = self.encoded.get_mut(location.row()) {
-                    *place = Some(encoded);
+                if let Some(slot) = self.encoded.get_mut(location.row()) {
+                    *slot = Some(encoded);
                 }
                 encoded
             }
@@ -336,7 +336,7 @@ impl Lines {
 #[derive(Default)]
 pub struct Stacks {
     records: Vec<StackRecord>,
-    places: HashMap<Box<[u8]>, (usize, usize)>,
+    positions: HashMap<Box<[u8]>, (usize, usize)>,
 }
 
 /// A decoded stack record.
@@ -385,7 +385,7 @@ impl Stacks {
         let record = self.records.len();
         for (row, id) in ids.iter().enumerate() {
             if let Some(id) = id {
-                self.places.insert(id.into(), (record, row));
+                self.positions.insert(id.into(), (record, row));
             }
         }
         self.records.push(StackRecord {
@@ -397,12 +397,12 @@ impl Stacks {
     }
 
     pub fn contains(&self, id: &[u8]) -> bool {
-        self.places.contains_key(id)
+        self.positions.contains_key(id)
     }
 
     /// Interns a stack in a dictionary; `None` if it was not received.
     pub fn intern(&self, rows: &mut Interner, id: &[u8]) -> Option<StackIdx> {
-        let &(record, row) = self.places.get(id)?;
+        let &(record, row) = self.positions.get(id)?;
         let stacks = self.records.get(record)?;
         if stacks.has_frames.get(row) != Some(&true) {
             return Some(Idx::UNSET);

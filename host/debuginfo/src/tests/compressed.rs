@@ -296,14 +296,14 @@ func main() {
 
 #[test]
 fn go_library_of_parcas_server_reads_the_output() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(reader) = build(folder.path(), "main.go", GO, "go", &["build"]) else {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(reader) = build(directory.path(), "main.go", GO, "go", &["build"]) else {
         return;
     };
     let reads = |file: &Path| run(reader.to_str().unwrap(), &[file.to_str().unwrap()]).unwrap();
     for options in [&["-g", "-gdwarf-4"][..], &["-g", "-gdwarf-5"]] {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(program) = cpp(folder.path(), options) else {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(program) = cpp(directory.path(), options) else {
             return;
         };
         let original = fs::read(&program).unwrap();
@@ -318,7 +318,7 @@ fn go_library_of_parcas_server_reads_the_output() {
             (Dwarf::Lines, expected.clone()),
             (Dwarf::None, symbols.join("\n") + "\n"),
         ] {
-            let smaller = folder.path().join("smaller");
+            let smaller = directory.path().join("smaller");
             let file = File::open(&program).unwrap();
             let plan = Plan::compressed(&file, dwarf, MAX_BYTES, &|| true)
                 .unwrap()

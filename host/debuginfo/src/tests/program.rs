@@ -50,9 +50,9 @@ func main() {
 "#;
 
 /// A C++ program with inlined functions.
-pub fn cpp(folder: &Path, options: &[&str]) -> Option<PathBuf> {
+pub fn cpp(directory: &Path, options: &[&str]) -> Option<PathBuf> {
     build(
-        folder,
+        directory,
         "main.cpp",
         CPP,
         "g++",
@@ -60,20 +60,20 @@ pub fn cpp(folder: &Path, options: &[&str]) -> Option<PathBuf> {
     )
 }
 
-pub fn go(folder: &Path) -> Option<PathBuf> {
-    build(folder, "main.go", GO, "go", &["build"])
+pub fn go(directory: &Path) -> Option<PathBuf> {
+    build(directory, "main.go", GO, "go", &["build"])
 }
 
 pub fn build(
-    folder: &Path,
+    directory: &Path,
     source: &str,
     text: &str,
     compiler: &str,
     options: &[&str],
 ) -> Option<PathBuf> {
-    let path = folder.join(source);
+    let path = directory.join(source);
     std::fs::write(&path, text).unwrap();
-    let program = folder.join("program");
+    let program = directory.join("program");
     let mut building = Command::new(compiler);
     building.args(options).arg("-o").arg(&program).arg(&path);
     match building.output() {

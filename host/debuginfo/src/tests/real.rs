@@ -11,7 +11,7 @@ use object::elf::{SHT_PROGBITS, SHT_SYMTAB};
 use profcol_test_skip::skip;
 
 use super::program::{cpp, go, run};
-use crate::{ExternalDwarf, Places, Plan, separate};
+use crate::{ExternalDwarf, Plan, SearchPaths, separate};
 use profcol_elf::{Elf, LE};
 
 /// Thousands of addresses spread over the code.
@@ -64,8 +64,8 @@ fn extract(from: &Path, to: &Path) {
 
 #[track_caller]
 fn check(program: &Path, debug: &Path, says: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let stripped = folder.path().join("stripped");
+    let directory = tempfile::tempdir().unwrap();
+    let stripped = directory.path().join("stripped");
     extract(debug, &stripped);
     let addresses = addresses(program);
     let (Some(expected), Some(actual)) = (
@@ -100,8 +100,8 @@ fn cpp_symbols_and_inlined_frames_are_kept() {
         (&["-g", "-gz"], &["innermost", "middle", "Outer::sum"]),
         (&["-g", "-static"], &["main"]),
     ] {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(program) = cpp(folder.path(), options) else {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(program) = cpp(directory.path(), options) else {
             return;
         };
         check(&program, &program, says);
@@ -110,8 +110,8 @@ fn cpp_symbols_and_inlined_frames_are_kept() {
 
 #[test]
 fn go_symbols_are_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    if let Some(program) = go(folder.path()) {
+    let directory = tempfile::tempdir().unwrap();
+    if let Some(program) = go(directory.path()) {
         check(&program, &program, &["main.main"]);
     }
 }
@@ -135,9 +135,9 @@ fn compress(program: &Path, how: &str) -> Option<()> {
 fn split_dwarf_is_replaced_by_symbols() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         for how in ["", "zlib-gnu", "zlib-gabi", "zstd"] {
-            let folder = tempfile::tempdir().unwrap();
+            let directory = tempfile::tempdir().unwrap();
             let check_is = |options: &[&str], expected| {
-                let program = cpp(folder.path(), options)?;
+                let program = cpp(directory.path(), options)?;
                 compress(&program, how)?;
                 let plan = Plan::strip(&File::open(&program).unwrap()).unwrap();
                 assert_eq!(plan.elsewhere(), expected, "{options:?} {how}");
@@ -149,10 +149,10 @@ fn split_dwarf_is_replaced_by_symbols() {
             let Some(program) = check_is(&split, Some(ExternalDwarf::Split)) else {
                 return;
             };
-            let stripped = folder.path().join("stripped");
+            let stripped = directory.path().join("stripped");
             extract(&program, &stripped);
-            // In a folder without the .dwo file.
-            fs::remove_file(folder.path().join("program-main.dwo")).unwrap();
+            // In a directory without the .dwo file.
+            fs::remove_file(directory.path().join("program-main.dwo")).unwrap();
             let Some(frames) = symbolize(&stripped, &addresses(&program)) else {
                 return;
             };
@@ -171,12 +171,12 @@ fn split_dwarf_is_replaced_by_symbols() {
 
 #[test]
 fn dwarf_shared_with_other_files_is_replaced_by_symbols() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = cpp(folder.path(), &["-g"]) else {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = cpp(directory.path(), &["-g"]) else {
         return;
     };
     let text = program.to_str().unwrap();
-    let link = folder.path().join("link");
+    let link = directory.path().join("link");
     fs::write(&link, b"common.debug\0a build id").unwrap();
     let section = format!("--add-section=.gnu_debugaltlink={}", link.display());
     if run("objcopy", &[&section, text]).is_none() {
@@ -202,11 +202,11 @@ fn dwarf_shared_with_other_files_is_replaced_by_symbols() {
 
 #[test]
 fn a_checksum_of_a_large_file_can_be_cancelled() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = cpp(folder.path(), &["-Wl,--build-id=none"]) else {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = cpp(directory.path(), &["-Wl,--build-id=none"]) else {
         return;
     };
-    let debug = folder.path().join("program.debug");
+    let debug = directory.path().join("program.debug");
     let link = format!("--add-gnu-debuglink={}", debug.display());
     fs::copy(&program, &debug).unwrap();
     if run("objcopy", &[&link, program.to_str().unwrap()]).is_none() {
@@ -218,13 +218,13 @@ fn a_checksum_of_a_large_file_can_be_cancelled() {
             checks.set(checks.get() + 1);
             checks.get() <= most
         };
-        let places = Places {
-            roots: &[folder.path().into()],
+        let search_paths = SearchPaths {
+            roots: &[directory.path().into()],
             executable: Path::new("/program"),
             directories: &[],
             goes_on: &goes_on,
         };
-        let debug_file = separate(&File::open(&program).unwrap(), &places);
+        let debug_file = separate(&File::open(&program).unwrap(), &search_paths);
         (debug_file.is_some(), checks.get())
     };
     assert_eq!(look(u32::MAX), (true, 1), "small file");
@@ -236,14 +236,14 @@ fn a_checksum_of_a_large_file_can_be_cancelled() {
 
 #[test]
 fn finds_the_debug_file_beside_a_stripped_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = cpp(folder.path(), &["-g"]) else {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = cpp(directory.path(), &["-g"]) else {
         return;
     };
-    let full = folder.path().join("full");
+    let full = directory.path().join("full");
     fs::copy(&program, &full).unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let debug = folder.path().join("program.debug");
+    let debug = directory.path().join("program.debug");
     let link = format!("--add-gnu-debuglink={}", text(&debug));
     let stripping = [
         vec!["--only-keep-debug".into(), text(&program), text(&debug)],
@@ -260,16 +260,16 @@ fn finds_the_debug_file_beside_a_stripped_program() {
     let id = id.split_whitespace().next().unwrap();
 
     let look = || {
-        let places = Places {
-            roots: &[folder.path().join("nowhere"), folder.path().into()],
+        let search_paths = SearchPaths {
+            roots: &[directory.path().join("nowhere"), directory.path().into()],
             executable: Path::new("/program"),
             directories: &["/debug".into()],
             goes_on: &|| true,
         };
-        separate(&File::open(&program).unwrap(), &places).map(|it| it.path)
+        separate(&File::open(&program).unwrap(), &search_paths).map(|it| it.path)
     };
     let check_at = |place: &str| {
-        let to = folder.path().join(place);
+        let to = directory.path().join(place);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::rename(&debug, &to).unwrap();
         assert_eq!(look(), Some(Path::new("/").join(place)));
@@ -280,8 +280,8 @@ fn finds_the_debug_file_beside_a_stripped_program() {
     check_at("debug/program.debug");
     check_at(".debug/program.debug");
     assert_eq!(look().as_deref(), Some(Path::new("/program.debug")));
-    let other_folder = tempfile::tempdir().unwrap();
-    let other = cpp(other_folder.path(), &["-g", "-DNDEBUG", "-O1"]).unwrap();
+    let other_directory = tempfile::tempdir().unwrap();
+    let other = cpp(other_directory.path(), &["-g", "-DNDEBUG", "-O1"]).unwrap();
     fs::copy(other, &debug).unwrap();
     assert_eq!(look(), None, "another version");
 }

@@ -57,8 +57,8 @@ const METHODS: &[&str] = &[
 
 /// Compiles the program; reports a missing compiler.
 fn compile() -> Option<Vec<u8>> {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("sample.cs");
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("sample.cs");
     fs::write(&source, PROGRAM).unwrap();
     match Command::new("mcs").arg(&source).output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -130,16 +130,21 @@ fn loaded_images_read_like_files() {
 /// The files below `target/tools/dotnet-*`.
 fn installed() -> Vec<PathBuf> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
-    let folders = fs::read_dir(tools).into_iter().flatten().flatten();
-    let mut folders: Vec<_> = folders
-        .filter(|folder| folder.file_name().to_string_lossy().starts_with("dotnet-"))
-        .map(|folder| folder.path())
+    let directories = fs::read_dir(tools).into_iter().flatten().flatten();
+    let mut directories: Vec<_> = directories
+        .filter(|directory| {
+            directory
+                .file_name()
+                .to_string_lossy()
+                .starts_with("dotnet-")
+        })
+        .map(|directory| directory.path())
         .collect();
     let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
                 Ok(kind) if kind.is_file() => files.push(entry.path()),
                 _ => {}
             }

@@ -61,7 +61,7 @@ impl<'a> ContainerDescription<'a> {
                 attributes.push(KeyValue::new(key, value));
             }
         };
-        let image = Image::of(match has_name(self.image) {
+        let image = Image::parse(match has_name(self.image) {
             true => self.image,
             false => "",
         });

@@ -94,8 +94,8 @@ fn another_process_extracts_the_same_as_this_one() {
 
 #[test]
 fn both_report_the_same_failures() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("script");
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
     fs::write(&script, "#!/bin/sh\n".repeat(100)).unwrap();
     for readers in both() {
         let failure = |path: &Path, options: &ExtractOptions| {
@@ -117,8 +117,8 @@ fn both_report_the_same_failures() {
 
 #[test]
 fn reads_the_debug_file_of_a_stripped_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let stripped = stripped(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let stripped = stripped(directory.path());
     for readers in both() {
         let (_, expected) = extract(&readers, &this_program(), &options()).unwrap();
         let mut reader = DebuginfoReader::new(&readers);
@@ -137,8 +137,8 @@ fn reads_the_debug_file_of_a_stripped_program() {
 
 #[test]
 fn a_change_of_the_file_is_noticed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("program");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("program");
     fs::copy(this_program(), &path).unwrap();
     for readers in both() {
         let mut reader = DebuginfoReader::new(&readers);

@@ -31,7 +31,7 @@ fn landmark() -> u32 {
 }
 
 /// The addresses of some functions of this program.
-fn addresses() -> Vec<CodeAddress> {
+fn addresses() -> Vec<FileAddress> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
     [
@@ -46,17 +46,17 @@ fn addresses() -> Vec<CodeAddress> {
             let is_in = (number(start)..number(end)).contains(&at);
             is_in.then(|| at - number(start) + offset)
         });
-        CodeAddress::FileOffset(offset.unwrap() + 1)
+        FileAddress::FileOffset(offset.unwrap() + 1)
     })
     .into()
 }
 
-fn this_program() -> Executable {
+fn this_program() -> OpenExecutable {
     with_companions(Rc::new(OneFile(None)))
 }
 
-fn with_companions(companions: Rc<dyn CompanionFiles>) -> Executable {
-    Executable {
+fn with_companions(companions: Rc<dyn CompanionFiles>) -> OpenExecutable {
+    OpenExecutable {
         file: Arc::new(File::open("/proc/self/exe").unwrap()),
         companions,
         max_unpacked: 1 << 30,
@@ -123,7 +123,7 @@ fn another_process_finds_the_same_as_this_one() {
         let opened = reader.open(7, this_program()).unwrap();
         assert!(opened.weight > 0 && opened.damage.is_none());
         assert_eq!(names(&mut reader, 7), NAMES);
-        let nowhere = [CodeAddress::Virtual(1), CodeAddress::FileOffset(u64::MAX)];
+        let nowhere = [FileAddress::Virtual(1), FileAddress::FileOffset(u64::MAX)];
         let unresolved = reader.find(7, &nowhere, None, TURN).unwrap().answers;
         assert_eq!(unresolved, [const { Err(Unresolved::NotFound) }; 2]);
         let mangled = reader.find(7, &addresses(), None, TURN).unwrap();
@@ -137,7 +137,7 @@ fn another_process_finds_the_same_as_this_one() {
             reader.find(7, &addresses(), None, TURN),
             Err(ReadError::NoNames)
         );
-        let no_program = Executable {
+        let no_program = OpenExecutable {
             file: Arc::new(File::open("/proc/self/maps").unwrap()),
             ..this_program()
         };
@@ -181,8 +181,8 @@ fn asks_for(companion: CompanionKind) -> Option<ResponseKind> {
 }
 
 /// This program without symbols.
-fn stripped(folder: &Path) -> PathBuf {
-    let path = folder.join("stripped");
+fn stripped(directory: &Path) -> PathBuf {
+    let path = directory.join("stripped");
     let strip = std::process::Command::new("strip")
         .arg("-o")
         .args([&path, &std::env::current_exe().unwrap()])
@@ -382,10 +382,10 @@ fn reads_fail_after_the_stop() {
 
 #[test]
 fn a_reader_gets_companion_files_and_no_others() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let own = std::env::current_exe().unwrap();
-    let stripped = stripped(folder.path());
-    let executable = Executable {
+    let stripped = stripped(directory.path());
+    let executable = OpenExecutable {
         file: Arc::new(File::open(&stripped).unwrap()),
         ..with_companions(Rc::new(OneFile(File::open(&own).ok())))
     };
@@ -393,12 +393,16 @@ fn a_reader_gets_companion_files_and_no_others() {
     reader.open(1, executable).unwrap();
     assert_eq!(names(&mut reader, 1), NAMES);
 
-    let secret = folder.path().join("secret");
+    let secret = directory.path().join("secret");
     std::fs::write(&secret, "password").unwrap();
     let on_host = OnHost::new(vec!["/".into()], own, Vec::new(), || true);
-    let secret_package = folder.path().join("secret.dwp");
+    let secret_package = directory.path().join("secret.dwp");
     std::fs::write(secret_package, "password").unwrap();
-    assert!(on_host.split(folder.path(), Path::new("secret")).is_none());
+    assert!(
+        on_host
+            .split(directory.path(), Path::new("secret"))
+            .is_none()
+    );
     assert!(on_host.split(Path::new("/"), &secret).is_none());
     let on_host = OnHost::new(vec!["/".into()], secret, Vec::new(), || true);
     assert!(CompanionFiles::package(&on_host).is_none());

@@ -13,7 +13,7 @@ use crate::companions::Companions;
 use crate::image::Image;
 use crate::view::View;
 
-/// Its units, which entries of the other file refer to.
+/// The units of a common file (`dwz`), which entries of the other file refer to.
 pub struct Common {
     pub dwarf: Dwarf<View>,
     sections: Sections,

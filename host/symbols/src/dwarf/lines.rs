@@ -137,8 +137,8 @@ impl Lines {
 
     /// The path of a file by its number in the entries.
     pub fn file(&self, number: u64) -> Arc<str> {
-        let place = usize::try_from(number).ok();
-        place
+        let index = usize::try_from(number).ok();
+        index
             .and_then(|it| self.files.get(it))
             .cloned()
             .unwrap_or_default()

@@ -183,9 +183,9 @@ impl GoTable {
         // A function's code is followed by padding, up to the next function.
         let line = u32::try_from(self.value(function.lines, at)?).ok();
         let file = self.value(function.files, at).and_then(|file| {
-            let place = function.unit.checked_add(u64::try_from(file).ok()?)?;
-            let place = self.u32(self.header.cutab, place.checked_mul(4)?)?;
-            self.text(self.header.filetab, place.into())
+            let offset = function.unit.checked_add(u64::try_from(file).ok()?)?;
+            let offset = self.u32(self.header.cutab, offset.checked_mul(4)?)?;
+            self.text(self.header.filetab, offset.into())
         });
         Some(Frame {
             name: name.into(),
@@ -207,10 +207,10 @@ impl GoTable {
             PclntabVersion::Go1_20 => (16, 4),
             PclntabVersion::Go1_16 | PclntabVersion::Go1_18 => (20, 12),
         };
-        let place = inlined.start.checked_add(calls)?;
-        let place = place.checked_add(number.checked_mul(size)?)?;
+        let offset = inlined.start.checked_add(calls)?;
+        let offset = offset.checked_add(number.checked_mul(size)?)?;
         let mut call = inlined.section.view();
-        call.skip(usize::try_from(place.checked_add(name)?).ok()?)
+        call.skip(usize::try_from(offset.checked_add(name)?).ok()?)
             .ok()?;
         let mut field = || call.read_u32().ok();
         let (name, called_at) = (field()?, field()?);

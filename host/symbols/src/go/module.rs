@@ -60,12 +60,12 @@ fn written(image: &Image, table: u64, names: u64) -> Option<Words> {
             left = left.saturating_sub(piece.len());
             view.clone().read_slice(&mut piece).ok()?;
             let (pieces, _) = piece.as_chunks::<8>();
-            let place = pieces.windows(2).position(|pair| {
+            let index = pieces.windows(2).position(|pair| {
                 matches!(pair, [first, second]
                     if u64::from_le_bytes(*first) == table && u64::from_le_bytes(*second) == names)
             });
-            if let Some(place) = place {
-                view.skip(place * 8).ok()?;
+            if let Some(index) = index {
+                view.skip(index * 8).ok()?;
                 let mut words = [0; WORDS];
                 for word in &mut words {
                     *word = view.read_u64().ok()?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Memory limit for the names of a process; the owner may grant less.
 const MAX_BYTES: usize = 16 << 20;
-/// Approximate memory of an entry beside its name.
+/// Approximate memory of an entry besides its name.
 const ENTRY: usize = 64;
 /// Longer names are truncated: they are C++ or JavaScript names that nobody reads to the end.
 const MAX_NAME_BYTES: usize = 1024;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::{Check, place};
+use super::{Check, path_check};
 
 const NOT_STARTED: &str = "profcol does not start";
 
@@ -65,7 +65,7 @@ impl Listening {
             // Whether it is in use shows at the start only: to connect would disturb its owner.
             return vec![Check::new(self.name, format!("{} exists", self.endpoint))];
         }
-        place::of_file(path, false).await
+        path_check::of_file(path, false).await
     }
 
     fn check_port(&self) -> Check {
@@ -80,12 +80,12 @@ impl Listening {
             }
         };
         match TcpListener::bind(&*addresses) {
-            Ok(_) => self.of_exposure(&addresses),
-            Err(error) => self.of_failure(&addresses, &error),
+            Ok(_) => self.exposure_check(&addresses),
+            Err(error) => self.bind_failure_check(&addresses, &error),
         }
     }
 
-    fn of_exposure(&self, addresses: &[SocketAddr]) -> Check {
+    fn exposure_check(&self, addresses: &[SocketAddr]) -> Check {
         let endpoint = &self.endpoint;
         let check = Check::new(self.name, format!("{endpoint} is free"));
         match self.is_exposed(addresses) {
@@ -103,11 +103,11 @@ impl Listening {
         is_public && self.is_sensitive && !self.is_protected
     }
 
-    fn of_failure(&self, addresses: &[SocketAddr], error: &io::Error) -> Check {
+    fn bind_failure_check(&self, addresses: &[SocketAddr], error: &io::Error) -> Check {
         let endpoint = &self.endpoint;
         let port = addresses.first().map_or(0, SocketAddr::port);
         match error.kind() {
-            io::ErrorKind::AddrInUse => self.of_owner(port, owner(port)),
+            io::ErrorKind::AddrInUse => self.in_use_check(port, owner(port)),
             io::ErrorKind::PermissionDenied => {
                 Check::new(self.name, format!("{endpoint}: {error}")).fail(
                     NOT_STARTED,
@@ -127,7 +127,7 @@ impl Listening {
         }
     }
 
-    fn of_owner(&self, port: u16, owner: Option<Owner>) -> Check {
+    fn in_use_check(&self, port: u16, owner: Option<Owner>) -> Check {
         let endpoint = &self.endpoint;
         let user = match &owner {
             Some(Owner { pid, name }) => format!("{name} (PID {pid})"),
@@ -199,14 +199,14 @@ fn owner(port: u16) -> Option<Owner> {
         let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
         Some((pid, entry.path()))
     });
-    let (pid, folder) = processes.find(|(_, folder)| {
-        let files = fs::read_dir(folder.join("fd")).into_iter().flatten();
+    let (pid, directory) = processes.find(|(_, directory)| {
+        let files = fs::read_dir(directory.join("fd")).into_iter().flatten();
         let mut targets = files
             .flatten()
             .filter_map(|it| fs::read_link(it.path()).ok());
         targets.any(|target| sockets.iter().any(|socket| target == Path::new(socket)))
     })?;
-    let name = fs::read_to_string(folder.join("comm")).ok()?;
+    let name = fs::read_to_string(directory.join("comm")).ok()?;
     Some(Owner {
         pid,
         name: name.trim_end().to_owned(),
@@ -266,10 +266,10 @@ mod tests {
             name: "profcol".to_owned(),
         };
         let port = listening("localhost:4317");
-        let severity = |it: &Listening, owner| it.of_owner(4317, owner).severity();
+        let severity = |it: &Listening, owner| it.in_use_check(4317, owner).severity();
         assert_eq!(severity(&port, Some(own)), Some(Severity::Warning));
         assert_eq!(severity(&port, None), Some(Severity::Failure));
-        let fix = port.of_owner(4317, None).problem.unwrap().fix;
+        let fix = port.in_use_check(4317, None).problem.unwrap().fix;
         assert!(fix.contains("ss -ltnp 'sport = :4317'"), "{fix}");
         let page = Listening {
             may_move: true,
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn a_missing_capability_is_named() {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        let check = listening("localhost:80").of_failure(&[], &denied);
+        let check = listening("localhost:80").bind_failure_check(&[], &denied);
         let fix = check.problem.unwrap().fix;
         assert!(fix.contains("CAP_NET_BIND_SERVICE"), "{fix}");
     }

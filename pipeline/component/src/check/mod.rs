@@ -3,7 +3,7 @@
 //! Checks inspect and connect; they send no data and leave nothing behind.
 
 mod listen;
-pub mod place;
+pub mod path_check;
 
 pub use listen::Listening;
 

@@ -36,7 +36,7 @@ struct Expander<'r, 'w> {
     spliced: Spliced,
 }
 
-/// Bytes produced by replacements, which could otherwise double with every round. The text kept beside a value is
+/// Bytes produced by replacements, which could otherwise double with every round. The text kept next to a value is
 /// counted separately, so that it cannot cause a value to be refused.
 #[derive(Default)]
 struct Spliced {
@@ -58,20 +58,20 @@ enum Expanded {
 }
 
 impl Expander<'_, '_> {
-    fn node(&mut self, node: Node, place: Nesting, problems: &mut Problems) -> Node {
+    fn node(&mut self, node: Node, nesting: Nesting, problems: &mut Problems) -> Node {
         let at = node.at;
         let inner = Nesting {
-            depth: place.depth + 1,
-            ..place
+            depth: nesting.depth + 1,
+            ..nesting
         };
-        if place.depth > MAX_DEPTH {
+        if nesting.depth > MAX_DEPTH {
             problems.push(too_many_rounds().at(at));
             return Node::new(Value::Null, at);
         }
         match node.value {
-            Value::Str(text) => match self.text(text, at, place) {
+            Value::Str(text) => match self.text(text, at, nesting) {
                 Ok(Expanded::Text(text, at)) => Node::new(Value::Str(unescape(&text)), at),
-                Ok(Expanded::Data(data, raw, place)) => self.data(data, &raw, place, problems),
+                Ok(Expanded::Data(data, raw, nesting)) => self.data(data, &raw, nesting, problems),
                 Err(problem) => {
                     problems.push(problem);
                     Node::new(Value::Null, at)
@@ -96,14 +96,14 @@ impl Expander<'_, '_> {
     }
 
     /// Expands a value that came from one whole reference, and keeps its text for string fields.
-    fn data(&mut self, data: Node, raw: &str, place: Nesting, problems: &mut Problems) -> Node {
+    fn data(&mut self, data: Node, raw: &str, nesting: Nesting, problems: &mut Problems) -> Node {
         let at = data.at;
-        let mut node = self.node(data, place, problems);
+        let mut node = self.node(data, nesting, problems);
         // The text may contain something that cannot be expanded, such as a reference in a comment. Then no text is
         // kept, and notes made on the way are discarded.
         let notes = self.reader.notes.len();
         std::mem::swap(&mut self.spliced.values, &mut self.spliced.beside);
-        let text = self.text(raw.to_owned(), at, place);
+        let text = self.text(raw.to_owned(), at, nesting);
         std::mem::swap(&mut self.spliced.values, &mut self.spliced.beside);
         self.reader.notes.truncate(notes);
         node.raw = match text {
@@ -117,9 +117,9 @@ impl Expander<'_, '_> {
         &mut self,
         mut text: String,
         mut at: Location,
-        place: Nesting,
+        nesting: Nesting,
     ) -> Result<Expanded, Problem> {
-        let mut rounds = place.rounds;
+        let mut rounds = nesting.rounds;
         while let Some(reference) = find(&text) {
             let (start, end) = reference;
             let written = text.get(start..end).unwrap_or_default().to_owned();
@@ -140,11 +140,11 @@ impl Expander<'_, '_> {
                     width: 0,
                     source: found.source,
                 };
-                if let Some(data) = self.typed(&found, place)? {
+                if let Some(data) = self.typed(&found, nesting)? {
                     return Ok(Expanded::Data(
                         data,
                         found.text,
-                        Nesting { rounds, ..place },
+                        Nesting { rounds, ..nesting },
                     ));
                 }
                 self.splice(found.text.len(), here)?;
@@ -159,12 +159,12 @@ impl Expander<'_, '_> {
     }
 
     /// Parses text as YAML; `None` if it is a string or not valid YAML.
-    fn typed(&mut self, found: &Retrieved, place: Nesting) -> Result<Option<Node>, Problem> {
+    fn typed(&mut self, found: &Retrieved, nesting: Nesting) -> Result<Option<Node>, Problem> {
         let budget = &mut self.reader.budget;
-        match yaml::parse_within(&found.text, found.source, place.depth, budget) {
+        match yaml::parse_within(&found.text, found.source, nesting.depth, budget) {
             Ok(node) if matches!(node.value, Value::Str(_)) => Ok(None),
             Ok(node) => Ok(Some(node)),
-            Err(problem) if budget.is_exceeded() => Err(match place.rounds {
+            Err(problem) if budget.is_exceeded() => Err(match nesting.rounds {
                 0..16 => problem,
                 _ => Problem {
                     at: problem.at,

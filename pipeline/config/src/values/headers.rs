@@ -82,11 +82,16 @@ impl schemars::JsonSchema for Headers {
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let value = Secret::json_schema(generator);
+        let mut listed = value.clone();
+        listed.insert("description".to_owned(), "The header's value.".into());
         schemars::json_schema!({ "anyOf": [
             { "type": "object", "additionalProperties": value },
             { "type": "array", "items": {
                 "type": "object",
-                "properties": { "name": { "type": "string" }, "value": value },
+                "properties": {
+                    "name": { "type": "string", "description": "The header's name." },
+                    "value": listed,
+                },
                 "required": ["name", "value"],
             } },
         ] })

@@ -17,7 +17,7 @@ use crate::node::{Location, MAX_DEPTH, Map, MapEntry, Node, Value};
 use crate::problem::Problem;
 use crate::sources::{SourceId, Sources};
 
-use self::syntax::{Mistake, Place};
+use self::syntax::{Mistake, SyntaxContext};
 
 /// Maximum number of values in a configuration; aliases and expansions count per use.
 pub const MAX_NODES: usize = 1 << 18;
@@ -90,7 +90,7 @@ struct Composer<'b> {
 struct Open {
     at: Location,
     anchor: usize,
-    /// Its opening bracket, which a syntax error may be about.
+    /// The opening bracket, which a syntax error may be about.
     bracket: Option<char>,
     items: Items,
     /// Nested levels and values, for the limits.
@@ -305,11 +305,11 @@ impl Composer<'_> {
     fn syntax_error(&self, text: &str, error: &ScanError) -> Problem {
         let marker = *error.marker();
         let at = self.location(Span::new(marker, marker));
-        let place = Place::of(text, marker);
+        let context = SyntaxContext::of(text, marker);
         let problem = Problem::new(format!("not valid YAML: {}", error.info())).at(at);
         let mut open = self.open.iter().rev();
         let bracket = open.find_map(|open| Some((open.bracket?, open.at)));
-        let problem = match place.mistake(bracket.is_some()) {
+        let problem = match context.mistake(bracket.is_some()) {
             Mistake::TooDeep => return too_deep(at),
             Mistake::Tab => {
                 return Problem::new("found a tab where YAML requires spaces")

@@ -5,7 +5,7 @@ use saphyr_parser::Marker;
 use crate::node::MAX_DEPTH;
 
 /// Where the scanner gave up.
-pub(super) struct Place<'t> {
+pub(super) struct SyntaxContext<'t> {
     /// The text up to there.
     before: &'t str,
     /// The rest of the line.
@@ -28,7 +28,7 @@ pub(super) enum Mistake {
     Other,
 }
 
-impl<'t> Place<'t> {
+impl<'t> SyntaxContext<'t> {
     pub fn of(text: &'t str, marker: Marker) -> Self {
         let line_number = marker.line().saturating_sub(1);
         let start: usize = text

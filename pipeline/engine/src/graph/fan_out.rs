@@ -18,7 +18,7 @@ use crate::resends::{Resends, worst};
 /// consumers that already gave a final answer, or have delivered it, are remembered by name and skipped, also when a
 /// reload has replaced them meanwhile.
 pub(crate) struct FanOut {
-    /// Of a receiver's output.
+    /// The tap of a receiver's output.
     tap: Option<Arc<Tap>>,
     branches: RwLock<Vec<Branch>>,
     /// By the name of the consumer.

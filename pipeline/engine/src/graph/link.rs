@@ -27,7 +27,7 @@ pub(crate) struct Target {
 #[derive(Default)]
 pub(crate) struct Link(RwLock<Option<Target>>);
 
-/// Holds batches while the exporter behind it is replaced by one that cannot run beside it.
+/// Holds batches while the exporter behind it is replaced by one that cannot run at the same time.
 pub(crate) struct Gate(watch::Sender<Option<Target>>);
 
 /// Replaces an exporter that a reload removed.

@@ -43,7 +43,7 @@ pub struct Graph {
     pub(crate) exporters: Vec<Named<Arc<Sender>>>,
     pub(crate) connectors: Vec<PlacedConnector>,
     pub(crate) pipelines: Vec<Route>,
-    pub(crate) receivers: Vec<Feed>,
+    pub(crate) receivers: Vec<ReceiverNode>,
     pub(crate) context: GraphContext,
 }
 
@@ -72,12 +72,12 @@ pub(crate) struct Route {
 pub(crate) struct PlacedConnector {
     pub(crate) connector: Named<Arc<ConnectorNode>>,
     pipelines: Arc<[PipelineId]>,
-    /// That of the deepest pipeline before it.
+    /// The depth of the deepest pipeline before it.
     pub(crate) depth: usize,
 }
 
 /// A receiver and its output.
-pub(crate) struct Feed {
+pub(crate) struct ReceiverNode {
     pub(crate) receiver: Named<()>,
     /// `None` if it runs.
     pub(crate) component: Option<Box<dyn Receiver>>,
@@ -469,7 +469,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn receivers(&self, divides: bool) -> Result<Vec<Feed>, BuildFailure> {
+    fn receivers(&self, divides: bool) -> Result<Vec<ReceiverNode>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
             let fed = self.document.fed_by(&declared.id);
@@ -484,7 +484,7 @@ impl<'a> Builder<'a> {
                 running.find(|feed| self.is_unchanged(declared, &feed.receiver))
             });
             if let Some(feed) = running {
-                receivers.push(Feed {
+                receivers.push(ReceiverNode {
                     receiver: feed.receiver.clone(),
                     component: None,
                     next: Arc::clone(&feed.next),
@@ -498,7 +498,7 @@ impl<'a> Builder<'a> {
             let receiver = self.build(Kind::Receiver, declared, &fed)?;
             let receiver = receiver.map(|built| component = Some(built));
             let tap = self.output_tap(Kind::Receiver, &receiver.id);
-            receivers.push(Feed {
+            receivers.push(ReceiverNode {
                 next: FanOut::new(&receiver.label, &self.context.telemetry.meter, Some(tap)),
                 receiver,
                 component,

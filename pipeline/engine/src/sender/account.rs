@@ -180,7 +180,7 @@ impl Account {
             ),
             send_failed: counter(
                 "otelcol_exporter_send_failed_profile_samples",
-                "Samples that failed to be delivered.",
+                "Samples that could not be delivered.",
             ),
             enqueue_failed: counter(
                 "otelcol_exporter_enqueue_failed_profile_samples",

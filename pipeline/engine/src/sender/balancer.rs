@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::durable::DurableQueue;
-use super::queue::{Queue, Room, capacity_gauge, propagate};
+use super::queue::{Queue, SharedCapacity, capacity_gauge, propagate};
 use super::{Account, Closing, Health, OverflowLog, Sender, Stopping};
 use crate::resends::{Resends, worst};
 
@@ -59,7 +59,7 @@ pub(super) struct Common {
     queue: QueueSettings,
     /// For metrics of the queues.
     meter: Meter,
-    room: Arc<Room>,
+    room: Arc<SharedCapacity>,
     capacity: Gauge,
     /// The queues of the destinations hold only what a stored queue hands out.
     is_stored: bool,

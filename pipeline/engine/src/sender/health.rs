@@ -11,7 +11,7 @@ use profcol_component::{ComponentStatus, Delivered, Reason, Refusal};
 use profcol_printable::line;
 use tokio::time::Instant;
 
-use super::reminders::Reminders;
+use super::log_schedule::LogSchedule;
 
 /// Longer reasons are truncated: a destination may answer with a page.
 const MAX_REASON_BYTES: usize = 1000;
@@ -43,7 +43,7 @@ struct Outage {
     /// Why the latest attempt failed, and how that is shown.
     latest: (Reason, String),
     logged_reasons: Vec<String>,
-    reminders: Reminders,
+    log_schedule: LogSchedule,
 }
 
 // === impl Health ===
@@ -124,7 +124,7 @@ impl DestinationHealth {
         if is_new {
             outage.logged_reasons.push(text.into_owned());
         }
-        (is_new || outage.reminders.is_due()).then_some(outage.failed_attempts)
+        (is_new || outage.log_schedule.is_due()).then_some(outage.failed_attempts)
     }
 
     fn failed(&self, reason: &Reason) {
@@ -146,7 +146,7 @@ impl DestinationHealth {
                     failed_attempts: 1,
                     latest,
                     logged_reasons: Vec::new(),
-                    reminders: Reminders::new(),
+                    log_schedule: LogSchedule::new(),
                 });
             }
         }

@@ -14,10 +14,10 @@ mod account;
 mod balancer;
 mod durable;
 mod health;
+mod log_schedule;
 mod metrics;
 mod overflow;
 mod queue;
-mod reminders;
 mod retry;
 #[cfg(test)]
 mod schedules;

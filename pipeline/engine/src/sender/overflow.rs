@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use profcol_component::Refusal;
 
-use super::reminders::Reminders;
+use super::log_schedule::LogSchedule;
 
 pub(super) struct OverflowLog {
     exporter: String,
@@ -12,7 +12,7 @@ pub(super) struct OverflowLog {
 
 /// From the first refused batch to the next accepted one.
 struct OverflowPeriod {
-    reminders: Reminders,
+    log_schedule: LogSchedule,
     dropped: u64,
     refused: u64,
 }
@@ -53,13 +53,13 @@ impl OverflowLog {
         let mut period = self.period.lock();
         let is_new = period.is_none();
         let period = period.get_or_insert(OverflowPeriod {
-            reminders: Reminders::new(),
+            log_schedule: LogSchedule::new(),
             dropped: 0,
             refused: 0,
         });
         period.dropped += dropped;
         period.refused += refused;
-        if is_new || period.reminders.is_due() {
+        if is_new || period.log_schedule.is_due() {
             tracing::warn!(
                 otelcol.component.id = %self.exporter,
                 otelcol.component.kind = "exporter",

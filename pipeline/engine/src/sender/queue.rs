@@ -28,15 +28,15 @@ pub(crate) struct Queue {
     size: Gauge,
     backlog: Backlog,
     /// Shared by all queues of one exporter.
-    room: Option<Arc<Room>>,
+    room: Option<Arc<SharedCapacity>>,
     /// Bounds the bytes of this queue.
-    memory: Option<Arc<Room>>,
+    memory: Option<Arc<SharedCapacity>>,
 }
 
 /// Bounds what several queues hold together. A batch that moves from one to another takes nothing of the other's
 /// capacity, but keeps its share of the room.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct SharedCapacity {
     limit: AtomicU64,
     used: AtomicU64,
     /// Notified when there is more room, or it is divided differently.
@@ -44,9 +44,9 @@ pub(super) struct Room {
 }
 
 /// A batch's share of the room until it is settled.
-struct RoomShare {
+struct CapacityShare {
     size: u64,
-    room: Arc<Room>,
+    room: Arc<SharedCapacity>,
 }
 
 /// Batches not yet taken by a consumer.
@@ -77,7 +77,11 @@ pub(crate) struct QueueSlot {
 }
 
 /// `None` for a batch beyond the capacity. The share of the common room is released last, with a notification.
-type Held = Option<(OwnedSemaphorePermit, Option<RoomShare>, Option<RoomShare>)>;
+type Held = Option<(
+    OwnedSemaphorePermit,
+    Option<CapacityShare>,
+    Option<CapacityShare>,
+)>;
 
 impl Queue {
     pub(crate) fn new(settings: QueueSettings, exporter: &str, meter: &Meter) -> Self {
@@ -101,7 +105,7 @@ impl Queue {
     }
 
     /// Takes its capacity from the room, too.
-    pub(super) fn within(self, room: &Arc<Room>) -> Self {
+    pub(super) fn within(self, room: &Arc<SharedCapacity>) -> Self {
         Self {
             room: Some(Arc::clone(room)),
             ..self
@@ -110,7 +114,7 @@ impl Queue {
 
     /// Holds at most this many bytes, but always one batch.
     pub(super) fn with_memory(self, bytes: u64) -> Self {
-        let memory = Arc::new(Room::default());
+        let memory = Arc::new(SharedCapacity::default());
         memory.set_limit(bytes);
         Self {
             memory: Some(memory),
@@ -298,9 +302,9 @@ impl Queue {
     }
 }
 
-// === impl Room ===
+// === impl SharedCapacity ===
 
-impl Room {
+impl SharedCapacity {
     pub(super) fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
     }
@@ -324,12 +328,12 @@ impl Room {
     }
 
     /// Like [`take`](Self::take), but a batch of any size fits into an empty room.
-    fn take_or_only(self: &Arc<Self>, size: u64) -> Result<RoomShare, Refusal> {
+    fn take_or_only(self: &Arc<Self>, size: u64) -> Result<CapacityShare, Refusal> {
         let taken = self
             .used
             .compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed);
         match taken {
-            Ok(_) => Ok(RoomShare {
+            Ok(_) => Ok(CapacityShare {
                 size,
                 room: Arc::clone(self),
             }),
@@ -337,13 +341,13 @@ impl Room {
         }
     }
 
-    fn take(self: &Arc<Self>, size: u64) -> Result<RoomShare, Refusal> {
+    fn take(self: &Arc<Self>, size: u64) -> Result<CapacityShare, Refusal> {
         let limit = self.limit.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(size).filter(|used| *used <= limit);
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        let share = |_| RoomShare {
+        let share = |_| CapacityShare {
             size,
             room: Arc::clone(self),
         };
@@ -351,7 +355,7 @@ impl Room {
     }
 }
 
-impl Drop for RoomShare {
+impl Drop for CapacityShare {
     fn drop(&mut self) {
         self.room.used.fetch_sub(self.size, Ordering::Relaxed);
         self.room.note_change();

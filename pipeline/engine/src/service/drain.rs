@@ -33,7 +33,7 @@ pub(super) struct Schedule {
 
 /// The drains in the background, which may still send to what later reloads replace.
 #[derive(Default)]
-pub(super) struct Drains(Vec<Draining>);
+pub(super) struct DrainSet(Vec<Draining>);
 
 struct Draining {
     senders: Senders,
@@ -44,8 +44,8 @@ struct Draining {
 /// Closed once the receivers, processors and connectors of a drain have ended.
 type Senders = watch::Receiver<()>;
 
-/// The place of a drain among the others.
-pub(super) struct Turn {
+/// The drains before this one, whose components may still send to its own.
+pub(super) struct DrainOrder {
     earlier: Vec<Senders>,
     /// Dropped when its own senders have ended.
     own: Option<watch::Sender<()>>,
@@ -53,7 +53,7 @@ pub(super) struct Turn {
 
 /// Components to stop, and their tasks. No component that keeps running sends to them, but those of earlier drains may.
 #[derive(Default)]
-pub(super) struct Leaving {
+pub(super) struct StoppingComponents {
     receivers: Vec<(InstanceId, ComponentTasks)>,
     /// By the depth of their pipelines; the first stops first.
     layers: BTreeMap<usize, Layer>,
@@ -70,7 +70,7 @@ struct Layer {
     processors: Vec<Vec<(Named<Arc<Stage>>, ComponentTasks)>>,
     /// Calls to the fan-outs of pipelines.
     exits: Vec<Calls>,
-    /// Those that these pipelines feed, and no deeper one.
+    /// Connectors that these pipelines feed, and no deeper one does.
     connectors: Vec<(Named<Arc<ConnectorNode>>, ComponentTasks)>,
 }
 
@@ -94,16 +94,16 @@ impl Schedule {
     }
 }
 
-// === impl Drains ===
+// === impl DrainSet ===
 
-impl Drains {
+impl DrainSet {
     /// A drain that waits for those so far, of components that send through `exits`.
-    pub(super) fn next(&mut self, exits: Vec<Arc<FanOut>>) -> Turn {
+    pub(super) fn next(&mut self, exits: Vec<Arc<FanOut>>) -> DrainOrder {
         self.0.retain(Draining::is_sending);
         let earlier = self.0.iter().map(|it| it.senders.clone()).collect();
         let (own, senders) = watch::channel(());
         self.0.push(Draining { senders, exits });
-        Turn {
+        DrainOrder {
             earlier,
             own: Some(own),
         }
@@ -122,10 +122,10 @@ impl Draining {
     }
 }
 
-// === impl Turn ===
+// === impl DrainOrder ===
 
-impl Turn {
-    /// That of components to which no drain sends.
+impl DrainOrder {
+    /// The order of components to which no drain sends.
     pub(super) fn now() -> Self {
         Self {
             earlier: Vec::new(),
@@ -146,9 +146,9 @@ impl Turn {
     }
 }
 
-// === impl Leaving ===
+// === impl StoppingComponents ===
 
-impl Leaving {
+impl StoppingComponents {
     /// All components that run.
     pub(super) fn all(graph: &Graph, tasks: &mut HashMap<InstanceId, ComponentTasks>) -> Self {
         Self::select(graph, tasks, |_| true, |_| true)
@@ -165,14 +165,14 @@ impl Leaving {
             true => tasks.remove(instance),
             false => None,
         };
-        let mut leaving = Self::default();
+        let mut stopping = Self::default();
         for feed in &graph.receivers {
             let instance = feed.receiver.instance;
             let tasks = take(&instance).map(|tasks| (instance, tasks));
-            leaving.receivers.extend(tasks);
+            stopping.receivers.extend(tasks);
         }
         for route in &graph.pipelines {
-            let layer = leaving.layers.entry(route.depth).or_default();
+            let layer = stopping.layers.entry(route.depth).or_default();
             for (position, named) in route.stages.iter().enumerate() {
                 if layer.processors.len() <= position {
                     layer.processors.resize_with(position + 1, Vec::new);
@@ -187,18 +187,18 @@ impl Leaving {
         for placed in &graph.connectors {
             let named = &placed.connector;
             let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
-            let layer = leaving.layers.entry(placed.depth).or_default();
+            let layer = stopping.layers.entry(placed.depth).or_default();
             layer.connectors.extend(tasks);
         }
         for named in &graph.exporters {
             let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
-            leaving.exporters.extend(tasks);
+            stopping.exporters.extend(tasks);
         }
         for named in &graph.extensions {
             let tasks = take(&named.instance).map(|tasks| (named.clone(), tasks));
-            leaving.extensions.extend(tasks);
+            stopping.extensions.extend(tasks);
         }
-        leaving
+        stopping
     }
 
     /// Leaves the queues on disk of these exporters to their next instances.
@@ -210,7 +210,7 @@ impl Leaving {
     pub(super) async fn drain(
         mut self,
         schedule: Schedule,
-        mut turn: Turn,
+        mut order: DrainOrder,
         ledger: &Ledger,
     ) -> Vec<TaskFailure> {
         let mut failures = Vec::new();
@@ -219,11 +219,11 @@ impl Leaving {
             (self.receivers.iter_mut()).map(|(_, tasks)| tasks.running.end(receivers_done));
         failures.extend(join_all(receivers).await.into_iter().flatten());
         let processors_done = schedule.after(PROCESSORS_DONE);
-        let _ = timeout_at(processors_done, turn.earlier_ended()).await;
+        let _ = timeout_at(processors_done, order.earlier_ended()).await;
         for layer in self.layers.values_mut() {
             failures.extend(layer.drain(processors_done).await);
         }
-        turn.own_ended();
+        order.own_ended();
         let queues_done = schedule.after(QUEUES_DONE);
         let end = schedule.end();
         let handed_over = &self.handed_over;
@@ -245,11 +245,11 @@ impl Leaving {
         let extensions = (self.extensions.iter_mut()).map(|(_, tasks)| tasks.running.end(end));
         failures.extend(join_all(extensions).await.into_iter().flatten());
         // What they still send would not be counted.
-        turn.earlier_ended().await;
+        order.earlier_ended().await;
         let receivers = self.receivers.iter().map(|(instance, _)| *instance);
-        let between = self.layers.values().flat_map(Layer::instances);
+        let middle_components = self.layers.values().flat_map(Layer::instances);
         let exporters = self.exporters.iter().map(|(named, _)| named.instance);
-        for instance in receivers.chain(between).chain(exporters) {
+        for instance in receivers.chain(middle_components).chain(exporters) {
             ledger.close(instance);
         }
         failures

@@ -20,7 +20,7 @@ struct Entries {
     processors: BTreeMap<InstanceId, (String, Arc<Stage>)>,
     connectors: BTreeMap<InstanceId, (String, Arc<ConnectorNode>)>,
     exporters: BTreeMap<InstanceId, Arc<Sender>>,
-    /// Of components that have ended; one entry per id.
+    /// The balance of components that have ended; one entry per id.
     ended: Balance,
 }
 

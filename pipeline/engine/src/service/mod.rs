@@ -29,12 +29,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 pub use self::balance::{Balance, ReceiverBalance};
-use self::drain::{Drains, Leaving, Schedule};
+use self::drain::{DrainSet, Schedule, StoppingComponents};
 use self::ledger::Ledger;
 pub use self::progress::{Progress, ProgressReader};
 pub use self::reload::{ReloadFailure, Reloaded};
 use self::running::Running;
-use crate::graph::{ConnectorNode, Feed, Graph, Named, Stage};
+use crate::graph::{ConnectorNode, Graph, Named, ReceiverNode, Stage};
 use crate::sender::{DropReason, Sender};
 use crate::tasks::TaskFailure;
 
@@ -44,14 +44,14 @@ pub struct Service {
     tasks: HashMap<InstanceId, ComponentTasks>,
     /// Components that a reload has replaced or removed, until they have delivered what they hold.
     draining: JoinSet<Vec<TaskFailure>>,
-    drains: Drains,
+    drains: DrainSet,
     ledger: Ledger,
 }
 
 /// The tasks of one component.
 struct ComponentTasks {
     running: Running,
-    /// Of an exporter.
+    /// The dispatcher of an exporter.
     dispatcher: Option<Running>,
 }
 
@@ -81,7 +81,7 @@ impl Service {
             graph,
             tasks: HashMap::new(),
             draining: JoinSet::new(),
-            drains: Drains::default(),
+            drains: DrainSet::default(),
             ledger: Ledger::default(),
         };
         match service.start_all(meter).await {
@@ -141,8 +141,8 @@ impl Service {
     /// Stops receivers first, then delivers data in flight downstream, within `timeout`.
     pub async fn stop(mut self, timeout: Duration) -> StopReport {
         let schedule = Schedule::of(timeout, DropReason::Shutdown);
-        let leaving = Leaving::all(&self.graph, &mut self.tasks);
-        let turn = self.drains.next(Vec::new());
+        let stopping = StoppingComponents::all(&self.graph, &mut self.tasks);
+        let order = self.drains.next(Vec::new());
         let draining = async {
             let mut failures = Vec::new();
             while let Ok(Some(ended)) = timeout_at(schedule.end(), self.draining.join_next()).await
@@ -153,7 +153,7 @@ impl Service {
             failures
         };
         let (mut failures, drained) =
-            tokio::join!(leaving.drain(schedule, turn, &self.ledger), draining);
+            tokio::join!(stopping.drain(schedule, order, &self.ledger), draining);
         failures.extend(drained);
         StopReport {
             failures,
@@ -170,8 +170,8 @@ impl Service {
             let named = self.graph.exporters[position].clone();
             self.start_exporter(&named).await?;
         }
-        for between in between(&self.graph, |_, _| true) {
-            self.start_between(&between).await?;
+        for component in middle_components(&self.graph, |_, _| true) {
+            self.start_middle_component(&component).await?;
         }
         let mut started = Vec::new();
         for feed in &mut self.graph.receivers {
@@ -217,10 +217,13 @@ impl Service {
         Ok(())
     }
 
-    async fn start_between(&mut self, between: &Between) -> Result<(), StartFailure> {
-        match between {
-            Between::Connector(named) => self.start_connector(named).await,
-            Between::Processor(named) => self.start_processor(named).await,
+    async fn start_middle_component(
+        &mut self,
+        component: &MiddleComponent,
+    ) -> Result<(), StartFailure> {
+        match component {
+            MiddleComponent::Connector(named) => self.start_connector(named).await,
+            MiddleComponent::Processor(named) => self.start_processor(named).await,
         }
     }
 
@@ -261,26 +264,29 @@ impl Service {
 }
 
 /// A component between receivers and exporters.
-enum Between {
+enum MiddleComponent {
     Connector(Named<Arc<ConnectorNode>>),
     Processor(Named<Arc<Stage>>),
 }
 
 /// The selected connectors and processors in start order: each after those in other pipelines that it passes batches to.
 /// `selects` gets the instance and whether it is exclusive.
-fn between(graph: &Graph, selects: impl Fn(InstanceId, bool) -> bool) -> Vec<Between> {
+fn middle_components(
+    graph: &Graph,
+    selects: impl Fn(InstanceId, bool) -> bool,
+) -> Vec<MiddleComponent> {
     let mut found = Vec::new();
     for depth in graph.depths_from_the_end() {
         let connectors = graph.connectors.iter().filter(|it| it.depth == depth);
         for named in connectors.map(|placed| &placed.connector) {
             if selects(named.instance, named.is_exclusive) {
-                found.push(Between::Connector(named.clone()));
+                found.push(MiddleComponent::Connector(named.clone()));
             }
         }
         let routes = graph.pipelines.iter().filter(|it| it.depth == depth);
         for named in routes.flat_map(|route| &route.stages) {
             if selects(named.instance, named.is_exclusive) {
-                found.push(Between::Processor(named.clone()));
+                found.push(MiddleComponent::Processor(named.clone()));
             }
         }
     }
@@ -288,7 +294,9 @@ fn between(graph: &Graph, selects: impl Fn(InstanceId, bool) -> bool) -> Vec<Bet
 }
 
 /// Opens the receiver's ports and files. `None` if it runs already.
-async fn start_receiver(feed: &mut Feed) -> Result<Option<Box<dyn Receiver>>, StartFailure> {
+async fn start_receiver(
+    feed: &mut ReceiverNode,
+) -> Result<Option<Box<dyn Receiver>>, StartFailure> {
     let Some(mut component) = feed.component.take() else {
         return Ok(None);
     };
@@ -297,7 +305,7 @@ async fn start_receiver(feed: &mut Feed) -> Result<Option<Box<dyn Receiver>>, St
 }
 
 fn run_receiver(
-    feed: &Feed,
+    feed: &ReceiverNode,
     component: Box<dyn Receiver>,
     meter: &Meter,
     ledger: &Ledger,

@@ -1,8 +1,8 @@
 //! Replaces the running configuration.
 //!
 //! ```text
-//! build beside ─► start beside ─► replace those that cannot run beside ─► connect ─► drain the rest, in the background
-//!      └── failure: nothing happened ──┘           └── failure: start the old ones again
+//! build ─► start ─► replace those that cannot run at the same time ─► connect ─► drain the rest, in the background
+//!   └───────┴── failure: nothing happened      └── failure: start the old ones again
 //! ```
 //!
 //! A component whose configuration and extensions are unchanged keeps running, with its connections, tables and queue.
@@ -14,8 +14,8 @@ use std::time::Duration;
 use profcol_component::{CurrentService, DropFeedback, InstanceId, Receiver, Stop};
 use profcol_net::ListeningSockets;
 
-use super::drain::{Leaving, Schedule, Turn};
-use super::{Service, StartFailure, between, run_receiver, start_receiver};
+use super::drain::{DrainOrder, Schedule, StoppingComponents};
+use super::{Service, StartFailure, middle_components, run_receiver, start_receiver};
 use crate::document::Document;
 use crate::graph::link::{Calls, Gate, RemovedExporter, Target};
 use crate::graph::{BuildFailure, Graph, Named};
@@ -62,7 +62,7 @@ type Gates = Vec<(String, Arc<Gate>)>;
 
 /// The components of a graph that a step of the reload starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum StartSelection {
     All,
     Exclusive,
     Others,
@@ -79,7 +79,7 @@ impl Service {
         let mut next = self.graph.rebuild(document)?;
         let (running, wanted) = (self.graph.instances(), next.instances());
         let mut ready = Ready::new();
-        let started = self.start_new(&mut next, &running, Which::Others, &mut ready);
+        let started = self.start_new(&mut next, &running, StartSelection::Others, &mut ready);
         if let Err(failure) = started.await {
             self.roll_back(&next, &running, ready).await;
             return Err(failure.into());
@@ -92,7 +92,7 @@ impl Service {
         let gates = self
             .stop_exclusive(&next, &wanted, schedule, shutdown)
             .await;
-        let started = self.start_new(&mut next, &running, Which::Exclusive, &mut ready);
+        let started = self.start_new(&mut next, &running, StartSelection::Exclusive, &mut ready);
         if let Err(failure) = started.await {
             self.roll_back(&next, &running, ready).await;
             return Err(match self.restore(&wanted, gates).await {
@@ -131,14 +131,14 @@ impl Service {
         &mut self,
         next: &mut Graph,
         running: &BTreeSet<InstanceId>,
-        which: Which,
+        selection: StartSelection,
         ready: &mut Ready,
     ) -> Result<(), StartFailure> {
         let selects = |instance: InstanceId, is_exclusive: bool| {
-            let is_selected = match which {
-                Which::All => true,
-                Which::Exclusive => is_exclusive,
-                Which::Others => !is_exclusive,
+            let is_selected = match selection {
+                StartSelection::All => true,
+                StartSelection::Exclusive => is_exclusive,
+                StartSelection::Others => !is_exclusive,
             };
             is_selected && !running.contains(&instance)
         };
@@ -152,8 +152,8 @@ impl Service {
                 self.start_exporter(named).await?;
             }
         }
-        for between in between(next, selects) {
-            self.start_between(&between).await?;
+        for component in middle_components(next, selects) {
+            self.start_middle_component(&component).await?;
         }
         for feed in &mut next.receivers {
             if selects(feed.receiver.instance, feed.receiver.is_exclusive)
@@ -172,14 +172,17 @@ impl Service {
         for instance in graph.instances().iter().filter(|it| is_new(it)) {
             self.ledger.forget(*instance);
         }
-        let leaving = Leaving::select(graph, &mut self.tasks, is_new, |_| false);
+        let stopping = StoppingComponents::select(graph, &mut self.tasks, is_new, |_| false);
         let schedule = Schedule::of(ROLLBACK_DRAIN_TIMEOUT, DropReason::Reload);
-        for failure in leaving.drain(schedule, Turn::now(), &self.ledger).await {
+        for failure in stopping
+            .drain(schedule, DrainOrder::now(), &self.ledger)
+            .await
+        {
             tracing::warn!(error = %failure, "A component of the refused configuration failed to stop.");
         }
     }
 
-    /// Stops those that cannot run beside the new ones. Batches for their exporters wait.
+    /// Stops components that cannot run at the same time as the new ones. Batches for their exporters wait.
     async fn stop_exclusive(
         &mut self,
         next: &Graph,
@@ -214,14 +217,15 @@ impl Service {
             .filter(|named| leaves(&named.instance) && stored(&named.id))
             .map(|named| named.instance)
             .collect();
-        let mut leaving = Leaving::select(&self.graph, &mut self.tasks, leaves, |_| false);
-        leaving.hand_over(handed_over);
+        let mut stopping =
+            StoppingComponents::select(&self.graph, &mut self.tasks, leaves, |_| false);
+        stopping.hand_over(handed_over);
         let shutdown_deadline = async {
             shutdown.cancelled().await;
             tokio::time::sleep(SHUTDOWN_DRAIN_TIMEOUT).await;
         };
         tokio::select! {
-            failures = leaving.drain(schedule, Turn::now(), &self.ledger) => {
+            failures = stopping.drain(schedule, DrainOrder::now(), &self.ledger) => {
                 for failure in failures {
                     tracing::error!(error = %failure, "A replaced component failed to stop.");
                 }
@@ -245,7 +249,7 @@ impl Service {
         let running = self.graph.instances();
         let mut restored = self.graph.rebuild(&document)?;
         let mut ready = Ready::new();
-        self.start_new(&mut restored, &running, Which::All, &mut ready)
+        self.start_new(&mut restored, &running, StartSelection::All, &mut ready)
             .await?;
         let schedule = Schedule::of(ROLLBACK_DRAIN_TIMEOUT, DropReason::Reload);
         self.switch_to(restored, ready, gates, schedule);
@@ -275,7 +279,7 @@ impl Service {
                 run_receiver(feed, component, meter, &self.ledger, &mut self.tasks);
             }
         }
-        let leaving = Leaving::select(
+        let stopping = StoppingComponents::select(
             &self.graph,
             &mut self.tasks,
             |instance| !wanted.contains(instance),
@@ -284,12 +288,12 @@ impl Service {
         let exits = self.graph.pipelines.iter().map(|it| Arc::clone(&it.exit));
         let exits = exits.collect();
         self.graph = next;
-        let turn = self.drains.next(exits);
+        let order = self.drains.next(exits);
         let ledger = self.ledger.clone();
         // Those of earlier reloads that have ended.
         while self.draining.try_join_next().is_some() {}
         self.draining.spawn(async move {
-            let failures = leaving.drain(schedule, turn, &ledger).await;
+            let failures = stopping.drain(schedule, order, &ledger).await;
             for failure in &failures {
                 tracing::error!(error = %failure, "A replaced component failed to stop.");
             }
@@ -359,7 +363,7 @@ fn statuses(graph: &Graph) -> Vec<LabelledStatus> {
         .collect()
 }
 
-/// Those that cannot run beside another instance.
+/// The components that cannot run at the same time as another instance of themselves.
 fn exclusive(graph: &Graph) -> BTreeSet<InstanceId> {
     fn of<C>(named: &Named<C>) -> Option<InstanceId> {
         named.is_exclusive.then_some(named.instance)

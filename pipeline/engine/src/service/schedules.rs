@@ -36,7 +36,7 @@ const ALWAYS: &str = "sink/always";
 
 /// What the components of a schedule share.
 #[derive(Clone, Default)]
-struct World(Arc<Mutex<State>>);
+struct SharedState(Arc<Mutex<State>>);
 
 struct State {
     random: Rng,
@@ -73,10 +73,10 @@ impl Config for Settings {}
 
 struct Node {
     id: String,
-    world: World,
+    world: SharedState,
     settings: Settings,
     pipelines: Arc<[PipelineId]>,
-    /// Of a processor that sends batches later.
+    /// Batches held by a processor that sends them later.
     held: Mutex<VecDeque<Batch>>,
     has_more: Notify,
 }
@@ -171,11 +171,11 @@ fn each_sample_has_one_outcome_when_reloads_have_too_little_time() {
         let always = exporters.iter().find(|it| it.exporter == ALWAYS);
         let always = always.expect("it is in each configuration");
         let dropped: u64 = always.dropped.iter().map(|(_, samples)| samples).sum();
-        let between: u64 = processors.iter().map(|it| it.removed + it.lost).sum();
+        let by_processors: u64 = processors.iter().map(|it| it.removed + it.lost).sum();
         // Those whose source was ended while it waited, and those that count in a processor and in an exporter.
         let unknown = state.sent.iter().filter(|sent| sent.answer.is_none());
         let unknown = unknown.map(|sent| sent.samples).sum::<usize>() + state.passing;
-        let found = always.delivered + dropped + between;
+        let found = always.delivered + dropped + by_processors;
         let possible = passed_on..=passed_on + unknown as u64;
         assert!(possible.contains(&found), "{what}: {found} of {possible:?}");
         let by_reload = |it: &&(&str, u64)| it.0 == DropReason::Reload.name();
@@ -184,7 +184,7 @@ fn each_sample_has_one_outcome_when_reloads_have_too_little_time() {
     assert!(SEEDS.are_chosen() || dropped_by_reloads > 0);
 }
 
-/// Of reloads and of the shutdown.
+/// The timeouts of reloads and of the shutdown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Timeouts {
     Ample,
@@ -193,8 +193,8 @@ enum Timeouts {
 
 struct Run {
     report: StopReport,
-    world: World,
-    /// Those that were in use.
+    world: SharedState,
+    /// The configurations that were in use.
     configurations: Vec<Configuration>,
     refused: usize,
 }
@@ -205,7 +205,7 @@ impl Run {
         let first = Configuration::any(&mut random, timeouts, false);
         let telemetry = SelfTelemetry::default();
         let graph = Graph::build(&read(&first.yaml, &REGISTRY), &telemetry).unwrap();
-        let world: World = graph.context.shared.get();
+        let world: SharedState = graph.context.shared.get();
         world.0.lock().random = random.fork();
         let mut service = Service::start(graph, &telemetry.meter).await.unwrap();
         let mut configurations = vec![first];
@@ -322,7 +322,7 @@ impl Default for State {
     }
 }
 
-impl World {
+impl SharedState {
     async fn sleep_up_to(&self, milliseconds: u64) {
         let time = up_to(&mut self.0.lock().random, milliseconds);
         sleep(time).await;

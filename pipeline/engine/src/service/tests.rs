@@ -100,7 +100,7 @@ impl Actor {
     }
 }
 
-/// A factory of `$node`, which has a `new` and implements `$kind`; `alone` cannot run beside another instance.
+/// A factory of `$node`, which has a `new` and implements `$kind`; `alone` cannot run at the same time as another instance.
 macro_rules! factory {
     ($factory:ident, $name:literal, $kind:ty, $node:ident($config:ty)) => {
         struct $factory;

@@ -273,7 +273,7 @@ impl Channel {
     }
 
     fn lookup_in_background(&self) {
-        let Endpoint::Host { host, port } = &self.target.place else {
+        let Endpoint::Host { host, port } = &self.target.endpoint else {
             return;
         };
         let (host, port, subchannels) = (host.clone(), *port, Arc::clone(&self.subchannels));
@@ -295,7 +295,7 @@ impl Channel {
     }
 
     async fn lookup(&self) -> Result<Vec<Route>, ConnectError> {
-        match &self.target.place {
+        match &self.target.endpoint {
             Endpoint::Unix(path) => Ok(vec![Route::Direct(Address::Unix(path.clone()))]),
             Endpoint::Host { host, port } => {
                 // gRPC connections use the HTTPS proxy, encrypted or not.
@@ -319,7 +319,7 @@ impl Channel {
 
     async fn dial(&self, route: &Route) -> Result<Stream, ConnectError> {
         let tls = self.tls.as_ref().map(|tls| (tls, self.target.host()));
-        match (route, &self.target.place) {
+        match (route, &self.target.endpoint) {
             (Route::Direct(address), _) => {
                 dial::connect(address, &self.endpoint, tls, self.http2.buffers).await
             }

@@ -31,7 +31,7 @@ const MAX_RESPONSE: usize = 16 << 20;
 /// Sends requests to one endpoint, without timeouts of its own.
 #[derive(Debug)]
 pub struct DirectHttp {
-    place: Endpoint,
+    target: Endpoint,
     endpoint: String,
     host: HeaderValue,
 }
@@ -59,7 +59,7 @@ impl DirectHttp {
         let host = HeaderValue::from_str(&authority)
             .map_err(|_| EndpointError::InvalidHost(authority.clone()))?;
         Ok(DirectHttp {
-            place: target.place,
+            target: target.endpoint,
             endpoint: endpoint.to_owned(),
             host,
         })
@@ -139,7 +139,7 @@ impl DirectHttp {
 
     async fn connect(&self) -> Result<Stream, ConnectError> {
         let (endpoint, buffers) = (self.endpoint.as_str(), Buffers::default());
-        match &self.place {
+        match &self.target {
             Endpoint::Unix(path) => {
                 let address = Address::Unix(path.clone());
                 dial::connect(&address, endpoint, None, buffers).await

@@ -10,7 +10,7 @@ use crate::server::split_host_port;
 /// A gRPC server's address, and whether its scheme requires TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GrpcTarget {
-    pub place: Endpoint,
+    pub endpoint: Endpoint,
     pub tls: TlsByScheme,
 }
 
@@ -48,7 +48,7 @@ impl GrpcTarget {
                 return Err(EndpointError::EmptySocketPath);
             }
             return Ok(GrpcTarget {
-                place: Endpoint::Unix(PathBuf::from(path)),
+                endpoint: Endpoint::Unix(PathBuf::from(path)),
                 tls: TlsByScheme::Open,
             });
         }
@@ -78,7 +78,7 @@ impl GrpcTarget {
             return Err(EndpointError::MissingHost(address.to_owned()));
         }
         Ok(GrpcTarget {
-            place: Endpoint::Host {
+            endpoint: Endpoint::Host {
                 host: host.to_owned(),
                 port,
             },
@@ -88,7 +88,7 @@ impl GrpcTarget {
 
     /// Default `:authority` of calls.
     pub fn authority(&self) -> String {
-        match &self.place {
+        match &self.endpoint {
             Endpoint::Unix(_) => "localhost".to_owned(),
             Endpoint::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
             Endpoint::Host { host, port } => format!("{host}:{port}"),
@@ -97,7 +97,7 @@ impl GrpcTarget {
 
     /// The name in the server's certificate.
     pub fn host(&self) -> &str {
-        match &self.place {
+        match &self.endpoint {
             Endpoint::Unix(_) => "localhost",
             Endpoint::Host { host, .. } => host,
         }
@@ -127,7 +127,7 @@ mod tests {
     fn parses_endpoints_as_the_collector_does() {
         let host = |host: &str, port, tls| {
             Ok(GrpcTarget {
-                place: Endpoint::Host {
+                endpoint: Endpoint::Host {
                     host: host.to_owned(),
                     port,
                 },
@@ -136,7 +136,7 @@ mod tests {
         };
         let unix = |path: &str| {
             Ok(GrpcTarget {
-                place: Endpoint::Unix(PathBuf::from(path)),
+                endpoint: Endpoint::Unix(PathBuf::from(path)),
                 tls: TlsByScheme::Open,
             })
         };

@@ -93,7 +93,7 @@ impl TlsFailure {
     fn hint(&self) -> Option<Hint> {
         match self {
             Self::Name(_) => None,
-            Self::Handshake(error) => Hint::of_handshake(error),
+            Self::Handshake(error) => Hint::from_handshake(error),
         }
     }
 }

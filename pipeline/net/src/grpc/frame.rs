@@ -222,7 +222,7 @@ impl Assembler {
         }
     }
 
-    /// For unary calls: excess bytes are an error.
+    /// Adds bytes of a unary call: excess bytes are an error.
     pub fn push(&mut self, mut data: Bytes) -> Result<(), Status> {
         self.fill(&mut data)?;
         if data.is_empty() {

@@ -141,7 +141,7 @@ fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, TlsErro
 }
 
 fn read(source: &Source, what: &'static str) -> Result<Vec<u8>, TlsError> {
-    match &source.place {
+    match &source.location {
         PemLocation::Inline(text) => Ok(text.expose().as_bytes().to_vec()),
         PemLocation::File(path) => std::fs::read(path).map_err(|error| TlsError::Read {
             what,

@@ -121,7 +121,7 @@ pub enum TlsVersion {
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub key: &'static str,
-    pub place: PemLocation,
+    pub location: PemLocation,
 }
 
 #[derive(Clone, Debug)]
@@ -141,11 +141,11 @@ impl Source {
             (true, true) => Ok(None),
             (false, true) => Ok(Some(Source {
                 key: keys.0,
-                place: PemLocation::File(file.to_owned()),
+                location: PemLocation::File(file.to_owned()),
             })),
             (true, false) => Ok(Some(Source {
                 key: keys.1,
-                place: PemLocation::Inline(pem.clone()),
+                location: PemLocation::Inline(pem.clone()),
             })),
             (false, false) => {
                 let (file, pem) = keys;
@@ -158,14 +158,14 @@ impl Source {
 
     /// The file to watch, if any.
     pub fn path(&self) -> Option<PathBuf> {
-        match &self.place {
+        match &self.location {
             PemLocation::File(path) => Some(PathBuf::from(path)),
             PemLocation::Inline(_) => None,
         }
     }
 
     pub fn name(&self) -> String {
-        match &self.place {
+        match &self.location {
             PemLocation::File(path) => format!("`{path}`"),
             PemLocation::Inline(_) => format!("`{}`", self.key),
         }
@@ -239,10 +239,10 @@ impl ServerTls {
     }
 
     pub(super) fn client_ca(&self) -> Option<Source> {
-        let place = PemLocation::File(self.client_ca_file.clone());
+        let location = PemLocation::File(self.client_ca_file.clone());
         (!self.client_ca_file.is_empty()).then_some(Source {
             key: "client_ca_file",
-            place,
+            location,
         })
     }
 

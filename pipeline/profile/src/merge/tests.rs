@@ -61,7 +61,7 @@ fn joins_profiles_only_if_the_meaning_is_unchanged() {
         ("touch before", window(95, 5), true),
         ("gap after", window(111, 5), false),
         ("gap before", window(90, 9), false),
-        ("values beside timestamps", timed(&[1], &[105]), false),
+        ("values next to timestamps", timed(&[1], &[105]), false),
         ("aggregated", timed(&[1], &[]), false),
         (
             "id",

@@ -26,11 +26,11 @@ const VALID: RowQuality = RowQuality::Valid;
 pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireError> {
     let request = Request::read(wire)?;
     let tables = Tables::of_valid(&request.dictionary)?;
-    let mut places = std::mem::take(&mut merger.selection);
-    places.clear_for_all();
+    let mut selection = std::mem::take(&mut merger.selection);
+    selection.clear_for_all();
     let mut source = Source {
         wire,
-        places,
+        selection,
         lists: RowLists::default(),
         profile: Profile::default(),
         head: Vec::new(),
@@ -40,14 +40,14 @@ pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireEr
     for message in request.resources.iter() {
         source.resource_profiles(message, merger)?;
     }
-    merger.selection = source.places;
+    merger.selection = source.selection;
     Ok(())
 }
 
 struct Source<'a> {
     wire: &'a Bytes,
     /// The new place of each row.
-    places: Selection,
+    selection: Selection,
     // Reused buffers, to avoid allocations per row.
     lists: RowLists,
     profile: Profile,
@@ -72,28 +72,28 @@ impl Source<'_> {
     #[inline(never)]
     fn strings(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         for text in table.skip(1) {
-            self.places.strings.append(to.valid_string(text?)?);
+            self.selection.strings.append(to.valid_string(text?)?);
         }
         Ok(())
     }
 
     #[inline(never)]
     fn attributes(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
-        let places = &mut self.places;
+        let selection = &mut self.selection;
         for message in table.skip(1) {
             let row = rows::attribute(message?)?;
-            let key = places.strings.place(row.key);
-            let unit = places.strings.place(row.unit);
+            let key = selection.strings.new_index(row.key);
+            let unit = selection.strings.new_index(row.unit);
             let value = row.value.unwrap_or_default();
-            let place = match any_value(value)? {
+            let new_index = match any_value(value)? {
                 AnyValue::String(text) => to.valid_text_attribute(key, text, unit)?,
                 _ => {
-                    let value = decode::value(value, &Translated::new(&places.strings, to))?;
+                    let value = decode::value(value, &Translated::new(&selection.strings, to))?;
                     let value = &value;
                     to.attribute(AttributeRef { key, value, unit })
                 }
             };
-            places.attributes.append(place);
+            selection.attributes.append(new_index);
         }
         Ok(())
     }
@@ -102,13 +102,13 @@ impl Source<'_> {
     fn functions(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         let Selection {
             strings, functions, ..
-        } = &mut self.places;
+        } = &mut self.selection;
         for message in table.skip(1) {
             let row = rows::function(message?)?;
             functions.append(to.function(Function {
-                name: strings.place(row.name),
-                system_name: strings.place(row.system_name),
-                filename: strings.place(row.filename),
+                name: strings.new_index(row.name),
+                system_name: strings.new_index(row.system_name),
+                filename: strings.new_index(row.filename),
                 start_line: row.start_line,
             }));
         }
@@ -119,7 +119,7 @@ impl Source<'_> {
     fn links(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
         for message in table.skip(1) {
             let row = rows::link(message?)?;
-            self.places.links.append(to.link(Link {
+            self.selection.links.append(to.link(Link {
                 trace_id: VALID.id(row.trace_id)?.unwrap_or_default(),
                 span_id: VALID.id(row.span_id)?.unwrap_or_default(),
             }));
@@ -129,13 +129,15 @@ impl Source<'_> {
 
     #[inline(never)]
     fn mappings(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
-        let Self { places, lists, .. } = self;
+        let Self {
+            selection, lists, ..
+        } = self;
         for message in table.skip(1) {
             let row = rows::mapping(message?, lists)?;
-            places.attributes.translate(&mut lists.attributes);
-            places.mappings.append(to.mapping(MappingRef {
+            selection.attributes.translate(&mut lists.attributes);
+            selection.mappings.append(to.mapping(MappingRef {
                 mapping: Mapping {
-                    filename: places.strings.place(row.filename),
+                    filename: selection.strings.new_index(row.filename),
                     ..row
                 },
                 attributes: &lists.attributes,
@@ -146,16 +148,18 @@ impl Source<'_> {
 
     #[inline(never)]
     fn locations(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
-        let Self { places, lists, .. } = self;
+        let Self {
+            selection, lists, ..
+        } = self;
         for message in table.skip(1) {
             let row = rows::location(message?, lists)?;
-            places.attributes.translate(&mut lists.attributes);
+            selection.attributes.translate(&mut lists.attributes);
             for line in &mut lists.lines {
-                line.function = places.functions.place(line.function);
+                line.function = selection.functions.new_index(line.function);
             }
-            places.locations.append(to.location(LocationRef {
+            selection.locations.append(to.location(LocationRef {
                 location: Location {
-                    mapping: places.mappings.place(row.mapping),
+                    mapping: selection.mappings.new_index(row.mapping),
                     address: row.address,
                 },
                 lines: &lists.lines,
@@ -167,11 +171,13 @@ impl Source<'_> {
 
     #[inline(never)]
     fn stacks(&mut self, table: Rows<'_>, to: &mut Interner) -> Result<(), WireError> {
-        let Self { places, lists, .. } = self;
+        let Self {
+            selection, lists, ..
+        } = self;
         for message in table.skip(1) {
             rows::stack(message?, lists)?;
-            places.locations.translate(&mut lists.locations);
-            places.stacks.append(to.stack(&lists.locations));
+            selection.locations.translate(&mut lists.locations);
+            selection.stacks.append(to.stack(&lists.locations));
         }
         Ok(())
     }
@@ -185,7 +191,7 @@ impl Source<'_> {
         let position = match to.known(&self.head) {
             Some(position) => position,
             None => {
-                let texts = Translated::new(&self.places.strings, &to.interner);
+                let texts = Translated::new(&self.selection.strings, &to.interner);
                 let resource = row.map(|row| decode::resource(row, &texts)).transpose()?;
                 let position = to.resource(resource.map(Arc::new), VALID.utf8(schema_url)?.into());
                 self.remember(row, resource::ATTRIBUTES, position, to)?;
@@ -210,7 +216,7 @@ impl Source<'_> {
         let position = match to.known(&self.head) {
             Some(position) => position,
             None => {
-                let texts = Translated::new(&self.places.strings, &to.interner);
+                let texts = Translated::new(&self.selection.strings, &to.interner);
                 let scope = row.map(|row| decode::scope(row, &texts)).transpose()?;
                 let scope = scope.map(Arc::new);
                 let position = to.scope(resource, scope, VALID.utf8(schema_url)?.into());
@@ -222,7 +228,7 @@ impl Source<'_> {
             self.profile.clear();
             let (lists, profile) = (&mut self.lists, &mut self.profile);
             decode::profile(message?, self.wire, lists, profile, VALID, || true)?;
-            to.profile(resource, position, profile, &self.places);
+            to.profile(resource, position, profile, &self.selection);
         }
         Ok(())
     }
@@ -261,19 +267,19 @@ fn last(message: &[u8], tag: u32) -> Result<Option<&[u8]>, WireError> {
 
 /// The translated strings of a request.
 struct Translated<'a> {
-    places: &'a UsedRows<str>,
+    strings: &'a UsedRows<str>,
     table: &'a StringTable,
 }
 
 impl<'a> Translated<'a> {
-    fn new(places: &'a UsedRows<str>, interner: &'a Interner) -> Self {
+    fn new(strings: &'a UsedRows<str>, interner: &'a Interner) -> Self {
         let table = &interner.dictionary().strings;
-        Self { places, table }
+        Self { strings, table }
     }
 }
 
 impl StringLookup for Translated<'_> {
     fn text(&self, index: StringIdx) -> &str {
-        self.table.get(self.places.place(index))
+        self.table.get(self.strings.new_index(index))
     }
 }

@@ -9,7 +9,7 @@ pub fn requests() -> Vec<(String, Bytes)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/otlp");
     let mut files: Vec<PathBuf> = ["profiler", "generated"]
         .iter()
-        .flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap())
+        .flat_map(|directory| std::fs::read_dir(root.join(directory)).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "pb"))
         .collect();

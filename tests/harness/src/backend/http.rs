@@ -46,7 +46,7 @@ struct State {
     mode: HttpMode,
     taken: Vec<Profiles>,
     /// The request line of each request.
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 impl HttpDestination {
@@ -67,7 +67,7 @@ impl HttpDestination {
         let state = Arc::new(Mutex::new(State {
             mode,
             taken: Vec::new(),
-            asked: Vec::new(),
+            requests: Vec::new(),
         }));
         let serving = state.clone();
         runtime.spawn(async move {
@@ -94,8 +94,8 @@ impl HttpDestination {
     }
 
     /// The request lines of all requests, accepted or not.
-    pub fn asked(&self) -> Vec<String> {
-        self.state.lock().unwrap().asked.clone()
+    pub fn requests(&self) -> Vec<String> {
+        self.state.lock().unwrap().requests.clone()
     }
 
     pub fn wait_for_samples(&self, samples: usize) {
@@ -104,9 +104,9 @@ impl HttpDestination {
         });
     }
 
-    pub fn wait_until_asked(&self, times: usize) {
+    pub fn wait_for_requests(&self, times: usize) {
         wait_until("the destination to be called", || {
-            self.asked().len() >= times
+            self.requests().len() >= times
         });
     }
 }
@@ -127,7 +127,7 @@ async fn serve(connection: TcpStream, state: Arc<Mutex<State>>) -> Option<()> {
         let mode = {
             let mut state = state.lock().unwrap();
             let line = head.lines().next().unwrap_or_default();
-            state.asked.push(line.to_owned());
+            state.requests.push(line.to_owned());
             state.mode.clone()
         };
         if let HttpMode::CutRequest = mode {

@@ -90,7 +90,7 @@ struct State {
     /// Empty if it only counts.
     taken: Vec<Profiles>,
     keeps_taken: bool,
-    asked: usize,
+    requests: usize,
 }
 
 struct Service(Arc<Mutex<State>>);
@@ -115,7 +115,7 @@ impl Destination {
             samples: 0,
             taken: Vec::new(),
             keeps_taken,
-            asked: 0,
+            requests: 0,
         }));
         let serving = Serving::on(address, Service(state.clone()));
         Self {
@@ -156,8 +156,8 @@ impl Destination {
     }
 
     /// The number of calls, accepted or not.
-    pub fn asked(&self) -> usize {
-        self.state.lock().unwrap().asked
+    pub fn requests(&self) -> usize {
+        self.state.lock().unwrap().requests
     }
 
     pub fn wait_for_samples(&self, samples: usize) {
@@ -166,8 +166,8 @@ impl Destination {
         });
     }
 
-    pub fn wait_until_asked(&self, times: usize) {
-        wait_until("the destination to be called", || self.asked() >= times);
+    pub fn wait_for_requests(&self, times: usize) {
+        wait_until("the destination to be called", || self.requests() >= times);
     }
 }
 
@@ -221,7 +221,7 @@ impl GrpcService for Service {
     async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
         let mode = {
             let mut state = self.0.lock().unwrap();
-            state.asked += 1;
+            state.requests += 1;
             state.mode.clone()
         };
         let wire = request.message.plain;

@@ -141,7 +141,7 @@ fn a_reused_pid_is_another_process() {
     let mut processes = known();
     assert_eq!(
         processes.sample_unmapped(&key(PID, 3, 11), 40),
-        UnmappedSample::Look
+        UnmappedSample::NeedsScan
     );
     processes.found(8, 35, []);
     let before = processes.forked(PID, 8, 40);
@@ -164,19 +164,19 @@ fn a_fork_shares_its_parents_code_until_either_changes() {
 fn distinguishes_missing_mappings_from_pending_ones() {
     let mut processes = known();
     let mut check = |exec, time, expected| {
-        let said = processes.sample_unmapped(&key(PID, exec, 5), time);
-        assert_eq!(said, expected, "exec {exec} at {time}");
+        let reported = processes.sample_unmapped(&key(PID, exec, 5), time);
+        assert_eq!(reported, expected, "exec {exec} at {time}");
     };
     check(3, 29, UnmappedSample::Pending);
     check(3, 30, UnmappedSample::Nowhere { rescan: false });
     let later = 10 + RESCAN_INTERVAL;
     check(3, later, UnmappedSample::Nowhere { rescan: true });
     // An exec without an event.
-    check(4, 40, UnmappedSample::Look);
+    check(4, 40, UnmappedSample::NeedsScan);
     assert_eq!(
         processes.sample_unmapped(&key(99, 1, 1), 40),
-        UnmappedSample::Look,
-        "nobody told of this process"
+        UnmappedSample::NeedsScan,
+        "this process was not reported"
     );
 }
 

@@ -13,7 +13,7 @@ use profcol_component::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::repeats::Repeats;
+use super::resent_recordings::ResentRecordings;
 
 /// Delay between retries, unless the refusal has one.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -21,7 +21,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Number of merged batches that may wait for the next consumer before senders have to wait too.
 pub(super) const OUTBOX_LIMIT: usize = 8;
 
-pub(super) struct Lane {
+pub(super) struct SourceQueue {
     source: Source,
     held: Mutex<Held>,
     /// Wakes the processor's task.
@@ -29,7 +29,7 @@ pub(super) struct Lane {
     /// Wakes senders that wait for room in the outbox.
     room: Notify,
     counters: Counters,
-    repeats: Arc<Repeats>,
+    resent: Arc<ResentRecordings>,
 }
 
 struct Held {
@@ -44,17 +44,17 @@ struct Counters {
     sent_by_size: IntCounter,
     sent_by_timeout: IntCounter,
     dropped: IntCounter,
-    /// As the source counts them.
+    /// Dropped samples, as the source counts them.
     dropped_source_samples: AtomicU64,
 }
 
-// === impl Lane ===
+// === impl SourceQueue ===
 
-impl Lane {
+impl SourceQueue {
     pub(super) fn new(source: Source, limits: Limits, context: &BuildContext) -> Self {
         let (counters, forgotten) = Counters::new(context);
         Self {
-            repeats: Repeats::new(forgotten),
+            resent: ResentRecordings::new(forgotten),
             source,
             held: Mutex::new(Held {
                 accumulator: Accumulator::new(limits),
@@ -71,7 +71,7 @@ impl Lane {
         if let Err(refusal) = self.wait_for_room().await {
             return batch.refuse(refusal);
         }
-        if let Some(pieces) = self.repeats.resend(&mut batch) {
+        if let Some(pieces) = self.resent.resend(&mut batch) {
             self.held.lock().outbox.extend(pieces);
             self.work.notify_one();
             return Ok(());
@@ -156,7 +156,7 @@ impl Lane {
         // From here on the processor retries.
         let mut batches: Vec<Batch> = batches.map(Batch::resent_as_itself).collect();
         if !recorded.is_empty() {
-            batches = self.repeats.follow(recorded, batches);
+            batches = self.resent.follow(recorded, batches);
         }
         self.held.lock().outbox.extend(batches);
     }
@@ -236,7 +236,7 @@ impl Lane {
 // === impl Counters ===
 
 impl Counters {
-    /// And the count of forgotten recordings.
+    /// Also returns the counter of evicted recordings.
     fn new(context: &BuildContext) -> (Self, IntCounter) {
         let id = context.id.to_string();
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);

@@ -1,4 +1,4 @@
-//! The files of a folder, and the stored progress of each.
+//! The files of a directory, and the stored progress of each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,9 +14,9 @@ const PROGRESS_FILE: &str = ".progress";
 /// Suffix of the progress file while it is written.
 const UNFINISHED: &str = ".unfinished";
 
-/// The files of a folder, oldest first.
-pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = entries(folder, &[".padata", ".padata.zst"])?;
+/// The files of a directory, oldest first.
+pub fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = entries(directory, &[".padata", ".padata.zst"])?;
     files.sort_by_key(|path| (created_seconds(path), path.clone()));
     // A crash during compression leaves both; the uncompressed file is complete.
     let plain: BTreeSet<PathBuf> = files.iter().cloned().collect();
@@ -25,14 +25,14 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Removes progress files without a recording, as a crash may leave them.
-pub fn remove_orphans(folder: &Path) -> io::Result<()> {
-    for note in entries(folder, &[PROGRESS_FILE, UNFINISHED])? {
+pub fn remove_orphans(directory: &Path) -> io::Result<()> {
+    for note in entries(directory, &[PROGRESS_FILE, UNFINISHED])? {
         let name = note.file_name().unwrap_or_default().to_string_lossy();
         // Files without a leading dot belong to the recorder.
         let Some(file) = name.strip_prefix('.') else {
             continue;
         };
-        let file = folder.join(
+        let file = directory.join(
             file.trim_end_matches(PROGRESS_FILE)
                 .trim_end_matches(UNFINISHED),
         );
@@ -44,9 +44,9 @@ pub fn remove_orphans(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn entries(folder: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
+fn entries(directory: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         if name.is_some_and(|name| endings.iter().any(|ending| name.ends_with(ending))) {
@@ -68,7 +68,7 @@ pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// The delivery progress of a file, stored beside it under a name that does not change when the file is
+/// The delivery progress of a file, stored next to it under a name that does not change when the file is
 /// compressed.
 pub struct Progress {
     path: PathBuf,

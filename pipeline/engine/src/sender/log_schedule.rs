@@ -7,12 +7,12 @@ use tokio::time::Instant;
 const FIRST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3600);
 
-pub(super) struct Reminders {
+pub(super) struct LogSchedule {
     due: Instant,
     interval: Duration,
 }
 
-impl Reminders {
+impl LogSchedule {
     /// The begin has been logged.
     pub(super) fn new() -> Self {
         Self {
@@ -39,10 +39,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_day_takes_few_lines() {
-        let mut reminders = Reminders::new();
+        let mut schedule = LogSchedule::new();
         let mut minutes = Vec::new();
         for minute in 0..24 * 60 {
-            if reminders.is_due() {
+            if schedule.is_due() {
                 minutes.push(minute);
             }
             tokio::time::advance(Duration::from_secs(60)).await;

@@ -50,12 +50,12 @@ pub fn is_writable(directory: &Path) -> io::Result<()> {
 
 /// Checks the directory of a file.
 pub async fn of_file(file: &Path, is_created: bool) -> Vec<Check> {
-    of_directory(folder(file), is_created).await
+    of_directory(parent(file), is_created).await
 }
 
-fn folder(file: &Path) -> &Path {
-    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
+fn parent(file: &Path) -> &Path {
+    let parent = file.parent().filter(|it| !it.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
@@ -105,12 +105,12 @@ fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
     let mut checks = vec![Check::new(DIRECTORY, there)];
     if let Ok(disk) = statvfs(existing) {
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        checks.push(of_free_space(directory, free));
+        checks.push(free_space_check(directory, free));
     }
     checks
 }
 
-fn of_free_space(directory: &Path, free: u64) -> Check {
+fn free_space_check(directory: &Path, free: u64) -> Check {
     let shown = directory.display();
     let check = Check::new(DISK_SPACE, format!("{} MiB free for {shown}", free >> 20));
     let fix = format!(
@@ -128,8 +128,8 @@ fn of_free_space(directory: &Path, free: u64) -> Check {
 
 /// The directory, or its nearest existing ancestor.
 fn nearest(directory: &Path) -> &Path {
-    let mut folders = directory.ancestors();
-    let found = folders.find(|it| it.symlink_metadata().is_ok());
+    let mut directories = directory.ancestors();
+    let found = directories.find(|it| it.symlink_metadata().is_ok());
     // The last ancestor of a relative path is empty, and means the working directory.
     match found {
         Some(found) => found,
@@ -168,8 +168,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("f");
         std::fs::write(&file, "").unwrap();
-        for folder in [file.clone(), file.join("below")] {
-            let checks = look_at(&folder, true);
+        for path in [file.clone(), file.join("below")] {
+            let checks = look_at(&path, true);
             assert_eq!(severities(&checks), [Some(Severity::Failure)], "{checks:?}");
             assert!(checks[0].found.contains(&*file.to_string_lossy()));
         }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn little_space_warns_and_none_fails() {
-        let severity = |free| of_free_space(Path::new("/x"), free).severity();
+        let severity = |free| free_space_check(Path::new("/x"), free).severity();
         assert_eq!(severity(0), Some(Severity::Failure));
         assert_eq!(severity(MIN_DISK_SPACE), Some(Severity::Warning));
         assert_eq!(severity(LOW_DISK_SPACE), None);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_file_without_directory_is_in_the_working_directory() {
-        assert_eq!(folder(Path::new("profile.html")), Path::new("."));
-        assert_eq!(folder(Path::new("/a/profile.html")), Path::new("/a"));
+        assert_eq!(parent(Path::new("profile.html")), Path::new("."));
+        assert_eq!(parent(Path::new("/a/profile.html")), Path::new("/a"));
     }
 }

@@ -18,15 +18,15 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// Maximum number of merged batches. Their sources hold the same content, within their `max_in_flight`.
 pub(super) const MAX_GROUPS: usize = 1024;
 
-pub(super) struct Repeats {
-    known: Mutex<Known>,
+pub(super) struct ResentRecordings {
+    given_up: Mutex<GivenUpGroups>,
     forgotten: IntCounter,
 }
 
 #[derive(Default)]
-struct Known {
+struct GivenUpGroups {
     by_member: HashMap<BatchId, Arc<Group>>,
-    /// By the time they were given up on.
+    /// In the order in which they were given up on, with the time.
     groups: VecDeque<(Instant, Arc<Group>)>,
 }
 
@@ -43,7 +43,7 @@ enum State {
         others: Outcome,
     },
     Sent {
-        /// Those that wait for the outcome.
+        /// The batches that wait for the outcome.
         members: Vec<BatchId>,
         waiting: Finalizers,
         /// The worst outcome of the pieces that needed no other attempt.
@@ -54,17 +54,17 @@ enum State {
 
 /// Collects the outcomes of the pieces. Each of their finalizers holds a reference.
 struct Attempt {
-    repeats: Arc<Repeats>,
+    resent: Arc<ResentRecordings>,
     group: Arc<Group>,
     outcomes: Mutex<Vec<(Batch, Outcome)>>,
 }
 
-// === impl Repeats ===
+// === impl ResentRecordings ===
 
-impl Repeats {
+impl ResentRecordings {
     pub(super) fn new(forgotten: IntCounter) -> Arc<Self> {
         Arc::new(Self {
-            known: Mutex::default(),
+            given_up: Mutex::default(),
             forgotten,
         })
     }
@@ -93,7 +93,7 @@ impl Repeats {
         let member = batch
             .resend_id
             .filter(|_| batch.source == Source::Recorded)?;
-        let group = Arc::clone(self.known.lock().by_member.get(&member)?);
+        let group = Arc::clone(self.given_up.lock().by_member.get(&member)?);
         let finalizers = std::mem::take(&mut batch.finalizers);
         let mut state = group.state.lock();
         match &mut *state {
@@ -117,7 +117,7 @@ impl Repeats {
             State::Settled(outcome) => {
                 let outcome = *outcome;
                 drop(state);
-                self.known.lock().remove(&[member], &group);
+                self.given_up.lock().remove(&[member], &group);
                 finalizers.settle(outcome);
                 Some(Vec::new())
             }
@@ -126,7 +126,7 @@ impl Repeats {
 
     fn send(self: &Arc<Self>, group: Arc<Group>, pieces: Vec<Batch>) -> Vec<Batch> {
         let attempt = Arc::new(Attempt {
-            repeats: Arc::clone(self),
+            resent: Arc::clone(self),
             group,
             outcomes: Mutex::default(),
         });
@@ -142,29 +142,33 @@ impl Repeats {
 
     /// Remembers a group that exporters gave up on.
     fn remember(&self, group: &Arc<Group>) {
-        let mut known = self.known.lock();
-        known.groups.retain(|(_, other)| !Arc::ptr_eq(other, group));
-        known.groups.push_back((Instant::now(), Arc::clone(group)));
+        let mut given_up = self.given_up.lock();
+        given_up
+            .groups
+            .retain(|(_, other)| !Arc::ptr_eq(other, group));
+        given_up
+            .groups
+            .push_back((Instant::now(), Arc::clone(group)));
         for member in &group.members {
-            known.by_member.insert(*member, Arc::clone(group));
+            given_up.by_member.insert(*member, Arc::clone(group));
         }
-        while let Some((since, _)) = known.groups.front()
-            && (known.groups.len() > MAX_GROUPS || since.elapsed() >= WINDOW)
+        while let Some((since, _)) = given_up.groups.front()
+            && (given_up.groups.len() > MAX_GROUPS || since.elapsed() >= WINDOW)
         {
-            let Some((_, oldest)) = known.groups.pop_front() else {
+            let Some((_, oldest)) = given_up.groups.pop_front() else {
                 break;
             };
-            if known.remove(&oldest.members, &oldest) {
+            if given_up.remove(&oldest.members, &oldest) {
                 self.forgotten.inc();
             }
         }
     }
 }
 
-// === impl Known ===
+// === impl GivenUpGroups ===
 
-impl Known {
-    /// Returns whether one was known. A group without members is gone.
+impl GivenUpGroups {
+    /// Returns whether one was removed. A group without members is gone.
     fn remove(&mut self, members: &[BatchId], group: &Arc<Group>) -> bool {
         let mut removed = false;
         for member in members {
@@ -208,9 +212,9 @@ impl Drop for Attempt {
         drop(state);
         match outcome.is_final() {
             true => {
-                self.repeats.known.lock().remove(&members, &self.group);
+                self.resent.given_up.lock().remove(&members, &self.group);
             }
-            false => self.repeats.remember(&self.group),
+            false => self.resent.remember(&self.group),
         }
         waiting.settle(outcome);
     }
