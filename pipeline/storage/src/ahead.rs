@@ -118,7 +118,7 @@ mod tests {
     const SIZE: u64 = 50_000;
 
     fn file() -> (CountsReads, Vec<u8>) {
-        let content: Vec<u8> = (0..SIZE).map(|at| (at * 31 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..SIZE).map(|at| ((at * 31) >> 3) as u8).collect();
         let file = SimulatedDisk::new(1).create("file").unwrap();
         file.append(&[&content]).unwrap();
         (CountsReads(file, AtomicUsize::new(0)), content)

@@ -330,7 +330,7 @@ fn a_queue_without_a_place_has_no_room() {
         queue_size: 2,
         ..QueueSettings::for_live_sources()
     };
-    let room = Arc::new(Room::default());
+    let room = Arc::new(SharedCapacity::default());
     room.set_limit(3);
     let [first, second] = [(); 2].map(|()| {
         let queue = Queue::new(settings.clone(), "a", &Meter::default());
