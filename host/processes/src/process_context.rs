@@ -130,28 +130,29 @@ struct Attribute {
     #[prost(string, tag = "1")]
     key: String,
     #[prost(message, optional, tag = "2")]
-    value: Option<ArrayValue>,
+    value: Option<AnyValue>,
 }
 
-/// `opentelemetry.proto.common.v1.AnyValue`, if it is an array.
+/// `opentelemetry.proto.common.v1.AnyValue`, if it is a string or an array.
 #[derive(Clone, PartialEq, Message)]
-struct ArrayValue {
-    #[prost(message, optional, tag = "5")]
-    array: Option<Texts>,
+struct AnyValue {
+    #[prost(oneof = "Value", tags = "1, 5")]
+    value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Value {
+    #[prost(string, tag = "1")]
+    StringValue(String),
+    #[prost(message, tag = "5")]
+    ArrayValue(ArrayValue),
 }
 
 /// `opentelemetry.proto.common.v1.ArrayValue`
 #[derive(Clone, PartialEq, Message)]
-struct Texts {
+struct ArrayValue {
     #[prost(message, repeated, tag = "1")]
-    values: Vec<Text>,
-}
-
-/// `opentelemetry.proto.common.v1.AnyValue`, if it is a string.
-#[derive(Clone, PartialEq, Message)]
-struct Text {
-    #[prost(string, tag = "1")]
-    text: String,
+    values: Vec<AnyValue>,
 }
 
 /// The keys of the attributes of the process's threads, by number, in the encoded context. Some programs have them among the attributes of
@@ -161,9 +162,15 @@ pub fn attribute_keys(context: &[u8]) -> Result<Vec<String>, DecodeError> {
     let resource = context.resource.unwrap_or_default();
     let mut attributes = context.attributes.into_iter().chain(resource.attributes);
     let found = attributes.find(|attribute| attribute.key == ATTRIBUTE_KEYS);
-    let texts = found.and_then(|attribute| attribute.value?.array);
-    let texts = texts.unwrap_or_default().values.into_iter();
-    Ok(texts.map(|it| it.text).take(MAX_ATTRIBUTE_KEYS).collect())
+    let Some(Value::ArrayValue(keys)) = found.and_then(|it| it.value?.value) else {
+        return Ok(Vec::new());
+    };
+    let keys = keys.values.into_iter().map(|key| match key.value {
+        Some(Value::StringValue(key)) => key,
+        // It keeps its number.
+        Some(Value::ArrayValue(_)) | None => String::new(),
+    });
+    Ok(keys.take(MAX_ATTRIBUTE_KEYS).collect())
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ var names = []protoreflect.FullName{
 	"google.v1.Sample",
 	"google.v1.ValueType",
 	"opentelemetry.proto.common.v1.AnyValue",
+	"opentelemetry.proto.common.v1.ArrayValue",
 	"opentelemetry.proto.common.v1.KeyValue",
 	"opentelemetry.proto.resource.v1.Resource",
 	"querier.v1.DiffRequest",
