@@ -55,7 +55,7 @@ impl InterpretedFunction {
                 name: (&*function.name).into(),
                 file: (&*function.file).into(),
                 first_line: function.first_line,
-                line: position,
+                line: function.line(position),
             }],
             Function::Perl(statement) => vec![SourceFrame {
                 name: (&*statement.name).into(),

@@ -338,8 +338,13 @@ static class Calls {
         if (clock == null) {
             return;
         }
-        byte[] line = Encoding.UTF8.GetBytes(way + " " + start + " " + stop + " " + used + " " + (burned - before) + "\n");
-        clock.Write(line, 0, line.Length);
+        // Trimmed programs lack what joins more than these.
+        string line = way;
+        foreach (long number in new long[] { start, stop, used, burned - before }) {
+            line = line + " " + number.ToString();
+        }
+        byte[] bytes = Encoding.UTF8.GetBytes(line + "\n");
+        clock.Write(bytes, 0, bytes.Length);
         clock.Flush();
     }
 

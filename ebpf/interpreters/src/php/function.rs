@@ -1,4 +1,4 @@
-//! A function: its name, class, file and first line.
+//! A function: its name, class, file and lines.
 
 use profcol_ebpf_common::interpreter::php;
 
@@ -27,6 +27,7 @@ pub struct PhpFunction {
     /// Empty for C functions.
     pub file: String,
     pub first_line: u32,
+    pub last_line: u32,
 }
 
 /// The value that distinguishes the function at an address from earlier ones.
@@ -87,13 +88,22 @@ impl PhpFunction {
         };
         if member(KIND)? as u8 != INTERNAL {
             function.file = string(memory, member(layout.file.into())?)?;
-            function.first_line = member(layout.first_line.into())? as u32;
+            let lines = member(layout.first_line.into())?;
+            function.first_line = lines as u32;
+            function.last_line = (lines >> 32) as u32;
         }
         // Its data may have been freed before the read.
         if generation(layout, memory, address)? != expected {
             return Err(FunctionError::Replaced);
         }
         Ok(function)
+    }
+
+    /// A line of the function; 0 if it is none: in code of the JIT compiler, the register with the
+    /// instruction may hold another value.
+    pub fn line(&self, line: u32) -> u32 {
+        let is_its = (self.first_line..=self.last_line).contains(&line);
+        if is_its { line } else { 0 }
     }
 
     /// Memory that it takes.
@@ -144,5 +154,21 @@ mod tests {
         assert_eq!(hash_of(b"a"), (5381 * 33 + 97) | 1 << 63);
         assert_eq!(hash_of(b"\xc3"), (5381 * 33 - 61) | 1 << 63);
         assert!(may_have_hash(b"a", 0) && !may_have_hash(b"a", 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_other_code_are_not_shown() {
+        let function = PhpFunction {
+            first_line: 18,
+            last_line: 26,
+            ..PhpFunction::default()
+        };
+        let shown = [0, 17, 18, 22, 26, 27, 4_151_887_248].map(|line| function.line(line));
+        assert_eq!(shown, [0, 0, 18, 22, 26, 0, 0]);
     }
 }

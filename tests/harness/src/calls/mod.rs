@@ -242,6 +242,11 @@ impl Judge<'_> {
             (0, false) => self.is_known_file(frame),
             _ => self.is_call(frame),
         });
+        // A stack of its own begins and ends on another.
+        let is_other_stack = self.calls.ends.contains(&way) && !names.iter().any(|it| it == way);
+        if is_other_stack && self.is_complete(sample, "") {
+            return Finding::Outside;
+        }
         if !chain.ends_with(&names) || !has_right_lines || !self.is_complete(sample, way) {
             Finding::Wrong
         } else if is_whole {

@@ -51,7 +51,8 @@ pub fn calls() -> Calls {
         is_elsewhere: |_| false,
         // PHP's functions that switch fibers have no unwind information.
         ends: &["by_fiber"],
-        flawed: &[],
+        // Callers are missing while C enters the function.
+        flawed: &["by_callbacks"],
         lacking: 0,
         is_scheduled: false,
         is_of_thread: is_main_thread,
