@@ -367,6 +367,18 @@ async fn no_sender_waits_for_a_queue_without_a_backlog() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_batches_are_no_backlog_and_one_that_stands_still_delays_nobody() {
+    let began = Instant::now();
+    Backlog::holding(2).pace_while_it_moves().await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let backlog = Backlog::holding(3);
+    backlog.pace_while_it_moves().await;
+    assert_eq!(began.elapsed(), MAX_BACKLOG_WAIT);
+    backlog.pace_while_it_moves().await;
+    assert_eq!(began.elapsed(), MAX_BACKLOG_WAIT);
+}
+
+#[tokio::test(start_paused = true)]
 async fn senders_barely_wait_if_nothing_leaves_the_queue() {
     let sink = Sink::default().taking(Duration::from_secs(3600));
     let mut delivery = queued(|queue| queue.num_consumers = 1);

@@ -324,6 +324,21 @@ async fn after_a_refusal_during_the_stop_no_other_batch_is_tried() {
     assert_eq!(ids.len(), 1);
 }
 
+#[tokio::test]
+async fn a_stop_does_not_last_until_its_deadline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, dead) = (Target::good("a"), Target::dead("dead"));
+    let mut running = rig(folder.path(), &[&a, &dead]).await;
+    for _ in 0..5 {
+        running.send(&[("a", 1), ("dead", 1)]).await.unwrap();
+    }
+    running.sender.close(closing(Duration::from_secs(3600)));
+    let ended = tokio::time::timeout(Duration::from_secs(60), running.running.join_next());
+    assert!(ended.await.is_ok());
+    let balance = running.sender.balance();
+    assert_eq!(balance.delivered + balance.stored, 10, "{balance}");
+}
+
 #[test]
 fn a_queue_without_a_place_has_no_room() {
     let settings = QueueSettings {
