@@ -56,9 +56,10 @@ fn read_contexts(code: &ElfCode, data: &[u8]) {
     let Ok(Some(ContextFile::Library(library))) = ContextFile::read(code, data) else {
         return;
     };
+    let memory = AnyMemory(data);
     for c_library in [CLibrary::Glibc, CLibrary::Musl] {
         for bias in [0, 1 << 44] {
-            let located = library.locate(bias, c_library, &AnyMemory(data));
+            let located = library.locate(bias, c_library, &memory);
             assert!(located.count() <= 2);
         }
     }

@@ -147,7 +147,8 @@ mod tests {
         );
         // Cut off, or without a key.
         for bytes in [&whole[..6], &b"\x01\x01x\x07\x01x\xff\x00"[..], &[0]] {
-            assert_eq!(labels(bytes), [tenant.clone()], "{bytes:?}");
+            let labels = labels(bytes);
+            assert_eq!(labels, std::slice::from_ref(&tenant), "{bytes:?}");
         }
         let many: Vec<u8> = (0..=255).flat_map(|number| [number, 0]).collect();
         assert_eq!(attributes(&many).len(), MAX_ATTRIBUTES);
