@@ -155,11 +155,6 @@ mod tests {
         assert_eq!(hash_of(b"\xc3"), (5381 * 33 - 61) | 1 << 63);
         assert!(may_have_hash(b"a", 0) && !may_have_hash(b"a", 1));
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn lines_of_other_code_are_not_shown() {
