@@ -285,7 +285,7 @@ async fn small_batches_are_merged() {
     assert!(files(folder.path()).is_empty());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_destination_has_as_many_exports_at_a_time_as_configured() {
     let folder = tempfile::tempdir().unwrap();
     let slow = Target::new("slow", Sink::default().taking(Duration::from_secs(3600)));
