@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use object::{Object, ObjectSection, ObjectSymbol};
 use profcol_test_harness::backend::wait_until;
+use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::peers::{Process, free_address, get};
 use profcol_test_harness::profile::{Profile, Sample};
-use profcol_test_harness::support::{root, run, skip};
+use profcol_test_harness::support::{run, skip};
 use profcol_test_harness::toolchain::Workshop;
 use serde_json::Value;
 
 use crate::calls::{count, names_of};
 use crate::host::{PROFCOL, Profiler, Running, can_profile};
+use crate::java::classes;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Processes of each file.
@@ -175,36 +177,12 @@ fn library(jdk: &Path) -> PathBuf {
     jdk.join("lib/server/libjvm.so")
 }
 
-fn classes(workshop: &Workshop) -> Option<PathBuf> {
-    let folder = workshop.path("classes");
-    let compiled = Command::new("javac")
-        .args(["--release", "11", "-encoding", "UTF-8", "-d"])
-        .arg(&folder)
-        .arg(root().join("tests/ebpf/programs/Calls.java"))
-        .status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        skip("no javac: install default-jdk-headless");
-        return None;
-    }
-    Some(folder)
-}
-
 /// Starts the program, and waits until it is busy.
 fn start_java(java: &Path, classes: &Path) -> Running {
-    let is_up = tempfile::NamedTempFile::new().unwrap();
-    let is_up = is_up.path().with_extension("up");
-    let classes = classes.to_str().unwrap();
-    let arguments = [
-        "-Xmx32m",
-        "-cp",
-        classes,
-        "Calls",
-        "60",
-        is_up.to_str().unwrap(),
-    ];
-    let running = Running::start_nicely(java, &arguments);
-    wait_until(&format!("{java:?} to start"), || is_up.exists());
-    let _ = fs::remove_file(is_up);
+    let clock = Clock::new();
+    let arguments = ["-Xmx32m", "-cp", classes.to_str().unwrap(), "Calls", "200"];
+    let running = Running::start_with(&clock, java, &arguments);
+    wait_until(&format!("{java:?} to start"), || clock.has_begun());
     running
 }
 
