@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use profcol_test_harness::toolchain::Workshop;
 
 use crate::host::{Profiler, Running, can_profile};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Far longer than an idle machine needs.
+const TIMEOUT: Duration = Duration::from_secs(180);
 const MIN_SAMPLES: usize = 100;
 
 /// The program's functions, one for each thread.
@@ -48,6 +49,7 @@ fn threads_have_their_trace_and_labels() {
         Ok(_) => "clang -O1 -pthread -rdynamic contexts.c",
         Err(_) => "clang-22 -O1 -pthread -rdynamic contexts.c",
     };
+    let mut programs = Vec::new();
     for (name, command) in [
         ("contexts", "gcc -O1 -pthread -rdynamic contexts.c"),
         (
@@ -70,12 +72,14 @@ fn threads_have_their_trace_and_labels() {
             "musl-gcc -O1 -pthread -static contexts.c",
         ),
     ] {
-        let Some(program) = workshop.build(name, command) else {
-            continue;
-        };
-        for options in ["frequency: 99", "frequency: 99, aggregation: count"] {
-            check(name, &program, &[], options);
-        }
+        programs.extend(
+            workshop
+                .build(name, command)
+                .map(|path| Program::new(name, path)),
+        );
+    }
+    for options in ["frequency: 299", "frequency: 299, aggregation: count"] {
+        check(&programs, options);
     }
 }
 
@@ -118,33 +122,28 @@ fn variables_may_be_in_libraries() {
         return;
     }
     let workshop = Workshop::open();
+    let (mut opening, mut linked) = (Vec::new(), Vec::new());
     for (name, command) in LIBRARIES {
         let compiler = command.split(' ').next().unwrap();
-        let command = format!("{command} -Wl,-soname,{name}");
-        let opened = format!("{compiler} -O1 -pthread -DOPENED contexts.c");
-        let linked =
+        let library = format!("{command} -Wl,-soname,{name}");
+        let opens = format!("{compiler} -O1 -pthread -DOPENED contexts.c");
+        let needs =
             format!("{compiler} -O1 -pthread -DLINKED contexts.c @{name} -Wl,-rpath,$ORIGIN");
-        let (Some(library), Some(opened), Some(linked)) = (
-            workshop.build(name, &command),
-            workshop.build(&format!("opens_{name}"), &opened),
-            workshop.build(&format!("needs_{name}"), &linked),
+        let (Some(library), Some(opens), Some(needs)) = (
+            workshop.build(name, &library),
+            workshop.build(&format!("opens_{name}"), &opens),
+            workshop.build(&format!("needs_{name}"), &needs),
         ) else {
             continue;
         };
-        let library = library.to_str().unwrap();
-        check(
-            &format!("{name}, opened"),
-            &opened,
-            &[library],
-            "frequency: 99",
-        );
-        check(
-            &format!("{name}, needed"),
-            &linked,
-            &[],
-            "frequency: 99, aggregation: count",
-        );
+        opening.push(Program {
+            arguments: vec![library.to_str().unwrap().to_owned()],
+            ..Program::new(&format!("{name}, opened"), opens)
+        });
+        linked.push(Program::new(&format!("{name}, needed"), needs));
     }
+    check(&opening, "frequency: 299");
+    check(&linked, "frequency: 299, aggregation: count");
 }
 
 #[test]
@@ -160,8 +159,12 @@ fn a_library_may_be_opened_late() {
     ) else {
         return;
     };
-    let library = library.to_str().unwrap();
-    check("opened late", &program, &["5", library], "frequency: 99");
+    let library = library.to_str().unwrap().to_owned();
+    let program = Program {
+        arguments: vec!["5".to_owned(), library],
+        ..Program::new("opened late", program)
+    };
+    check(&[program], "frequency: 299");
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn a_closed_library_leaves_no_contexts() {
     // The other one gets the number of the closed one, and the threads still have that one's blocks.
     let paths = [&library, &other].map(|path| path.to_str().unwrap());
     let arguments = [paths[0], "start", "15", "close", paths[1], "600"];
-    let profiler = Profiler::start_with("frequency: 99");
+    let profiler = Profiler::start_with("frequency: 299");
     let running = Running::start(&program, &arguments);
     let pid = running.pid();
     let mut symbols = Symbols::read(&program);
@@ -207,29 +210,56 @@ fn a_closed_library_leaves_no_contexts() {
     }
 }
 
-/// Profiles the program until each thread has enough samples, and checks their contexts.
-fn check(name: &str, program: &Path, arguments: &[&str], options: &str) {
-    let running = Running::start(program, arguments);
-    let pid = running.pid();
-    let mut symbols = Symbols::read(program);
+/// A program whose threads have contexts.
+struct Program {
+    name: String,
+    path: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Program {
+    fn new(name: &str, path: PathBuf) -> Self {
+        Self {
+            name: name.to_owned(),
+            path,
+            arguments: Vec::new(),
+        }
+    }
+}
+
+/// Profiles all programs at once until each of their threads has enough samples, and checks the contexts.
+fn check(programs: &[Program], options: &str) {
+    let running = programs.iter().map(|program| {
+        let running = Running::start(&program.path, &program.arguments);
+        (running, Symbols::read(&program.path))
+    });
+    let mut running: Vec<(Running, Symbols)> = running.collect();
     let profile = Profiler::start_with(options).until(TIMEOUT, |profile| {
-        THREADS.iter().all(|thread| {
-            let of_thread = of_thread(profile, pid, &mut symbols, thread);
-            let samples = of_thread.iter().map(|sample| sample.count).sum::<usize>();
-            let have = of_thread.iter().filter(|it| has_context(it));
-            let with_context = have.map(|sample| sample.count).sum::<usize>();
-            samples > MIN_SAMPLES && (with_context > MIN_SAMPLES / 2 || *thread == "hostile")
+        running.iter_mut().all(|(running, symbols)| {
+            THREADS.iter().all(|thread| {
+                let of_thread = of_thread(profile, running.pid(), symbols, thread);
+                let samples = of_thread.iter().map(|sample| sample.count).sum::<usize>();
+                let have = of_thread.iter().filter(|it| has_context(it));
+                let with_context = have.map(|sample| sample.count).sum::<usize>();
+                samples > MIN_SAMPLES && (with_context > MIN_SAMPLES / 2 || *thread == "hostile")
+            })
         })
     });
-    drop(running);
+    for (program, (running, symbols)) in programs.iter().zip(&mut running) {
+        let what = format!("{}, {options}", program.name);
+        check_contexts(&what, &profile, running.pid(), symbols);
+    }
+}
+
+fn check_contexts(name: &str, profile: &Profile, pid: u32, symbols: &mut Symbols) {
     let link = Link {
         trace_id: std::array::from_fn(|at| 16 + at as u8),
         span_id: std::array::from_fn(|at| 64 + at as u8),
     };
-    let traced = of_thread(&profile, pid, &mut symbols, "traced");
-    let labelled = of_thread(&profile, pid, &mut symbols, "labelled");
-    let hostile = of_thread(&profile, pid, &mut symbols, "hostile");
-    let forger = of_thread(&profile, pid, &mut symbols, "forger");
+    let traced = of_thread(profile, pid, symbols, "traced");
+    let labelled = of_thread(profile, pid, symbols, "labelled");
+    let hostile = of_thread(profile, pid, symbols, "hostile");
+    let forger = of_thread(profile, pid, symbols, "forger");
     let with_context = |samples: &[&Sample]| {
         samples
             .iter()
@@ -238,7 +268,7 @@ fn check(name: &str, program: &Path, arguments: &[&str], options: &str) {
             .sum::<usize>()
     };
     println!(
-        "{name}, {options}: {} traced, {} labelled, {} hostile, {} forger",
+        "{name}: {} traced, {} labelled, {} hostile, {} forger",
         with_context(&traced),
         with_context(&labelled),
         with_context(&hostile),

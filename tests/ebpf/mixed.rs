@@ -81,7 +81,7 @@ fn functions_of_an_extension_keep_their_place_between_those_of_python() {
         let running = Running::start(&found.path, &arguments);
         let pid = running.pid();
         let profile =
-            Profiler::start(199).until(TIMEOUT, |profile| samples_with_table(profile, pid) >= 500);
+            Profiler::start(499).until(TIMEOUT, |profile| samples_with_table(profile, pid) >= 500);
         drop(running);
         check_order(&profile, pid, &extension, &python);
         checked += 1;

@@ -174,7 +174,13 @@ fn needs_no_more_than_six_capabilities() {
     let whole = wait_for_chain(&place.profile(), &program);
     let (_, output) = process.stop();
     assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {output}");
-    assert!(!output.contains("WARN"), "{output}");
+    assert!(!has_warnings(&output), "{output}");
+}
+
+/// Whether there are any, except of other programs on the host.
+fn has_warnings(output: &str) -> bool {
+    let mut warnings = output.lines().filter(|line| line.contains("WARN"));
+    warnings.any(|line| !line.contains("Interpreter not supported"))
 }
 
 /// The capabilities that profiling needs here, and the one for writing files of other users.
@@ -233,7 +239,7 @@ service:
     check_privileges(process.pid(), expected_of_root());
     let (status, output) = process.stop();
     assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {output}");
-    assert!(status.success() && !output.contains("WARN"), "{output}");
+    assert!(status.success() && !has_warnings(&output), "{output}");
     for (folder, ending) in [("profiles", ".pb.gz"), ("recordings", ".padata")] {
         let folder = owned.join(folder);
         let is_shut = |path: &Path, mode: u32| {

@@ -123,7 +123,10 @@ fn check(
             assert!(names.is_empty(), "{sample:?}");
         }
     }
-    assert_eq!(observed.interpreters("unsupported", runtime, version), 1);
+    // Its samples may come before its library is read.
+    wait_until("the runtime to be counted", || {
+        observed.interpreters("unsupported", runtime, version) == 1
+    });
     assert_eq!(observed.interpreters("supported", runtime, version), 0);
     assert_eq!(
         observed.refusals(expected),
@@ -265,7 +268,7 @@ fn a_process_that_changes_the_tables_of_its_jvm_hides_no_other() {
     };
     let library = library(&jdk);
     for change in ["stride", "table", "empty", "offsets", "heaps"] {
-        let mut profiler = Profiler::start_talkative("frequency: 99");
+        let mut profiler = Profiler::start_talkative("frequency: 299");
         let hostile = Running::start_nicely(&hostile, &[library.to_str().unwrap(), change]);
         // Time for several attempts to read it.
         profiler.wait(TIMEOUT, |profile| {

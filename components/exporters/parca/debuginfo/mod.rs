@@ -128,7 +128,7 @@ impl Debuginfo {
         let (directory, server) = (self.config.state_directory.clone(), self.server.clone());
         let opened = tokio::task::spawn_blocking(move || UploadedCache::open(&directory, &server));
         match opened.await {
-            Ok(opened) => *self.cache.lock() = opened,
+            Ok(opened) => self.use_cache(opened),
             Err(error) => {
                 tracing::error!(%error, "Failed to read the cache of uploaded build IDs.")
             }
@@ -168,6 +168,15 @@ impl Debuginfo {
         uploads.shutdown().await;
         let mut cache_writes = std::mem::take(&mut *self.cache_writes.lock());
         while cache_writes.join_next().await.is_some() {}
+    }
+
+    /// Samples of files that it contains may have arrived while it was read.
+    fn use_cache(&self, opened: UploadedCache) {
+        let mut cache = self.cache.lock();
+        *cache = opened;
+        let mut queue = self.queue.lock();
+        queue.retain(|build_id| !cache.contains(build_id));
+        self.telemetry.waiting.set(queue.len() as f64);
     }
 
     fn uploader(&self, client: GrpcClient) -> Uploader {

@@ -99,6 +99,12 @@ impl UploadQueue {
         is_full
     }
 
+    /// Drops the others, unless they are being uploaded.
+    pub fn retain(&mut self, is_needed: impl Fn(&str) -> bool) {
+        self.queued
+            .retain(|build_id, queued| queued.is_uploading || is_needed(build_id));
+    }
+
     pub fn file(&mut self, build_id: &str) -> File {
         if self.queued.contains_key(build_id) {
             return File::Waits;
@@ -216,6 +222,17 @@ mod tests {
         for build_id in ["a", "c", "e"] {
             assert_eq!(queue.file(build_id), File::Waits, "{build_id}");
         }
+    }
+
+    #[test]
+    fn only_needed_executables_are_retained() {
+        let now = Instant::now();
+        let mut queue = queue(9, &[("a", 1), ("b", 2), ("c", 3)]);
+        assert_eq!(take(&mut queue, now).as_deref(), Some("c"));
+        queue.retain(|build_id| build_id == "a");
+        assert_eq!(queue.len(), 2);
+        assert_eq!(take(&mut queue, now).as_deref(), Some("a"));
+        assert_eq!(take(&mut queue, now), None);
     }
 
     #[test]
