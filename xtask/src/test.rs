@@ -23,7 +23,10 @@ const SKIPS: &str = "PROFCOL_TEST_SKIPS";
 /// The tests with the peers.
 const PEER_TESTS: &[&str] = &["kafka", "otelcol", "promql", "transports"];
 
-/// Tests that spend most of their time waiting, for timeouts and a browser: they run at the same time.
+/// Tests of what happens on this host: nothing else runs meanwhile.
+const HOST_TESTS: &[&str] = &["busy_host", "containers", "ebpf"];
+
+/// Tests that spend most of their time waiting, for timeouts and a browser: they run at the same time as each other and the rest.
 const WAITING_TESTS: &[&str] = &["faults", "page", "parca", "positions", "reload", "storage"];
 
 /// Their threads: waiting tests leave the CPUs to others.
@@ -159,11 +162,14 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
             command.env("RUST_TEST_THREADS", WAITING_THREADS);
             command
         });
-        let waiting = waiting.chain([cargo_test(&["--doc"])]);
-        let mut ended = process::run_all_at_once(waiting.collect());
-        ended.push(process::run_and_read(&mut cargo_test(&other_targets(
-            workspace,
-        ))));
+        let rest = [
+            cargo_test(&["--doc"]),
+            cargo_test(&other_targets(workspace)),
+        ];
+        let mut ended = process::run_all_at_once(waiting.chain(rest).collect());
+        let of_host = HOST_TESTS.iter().flat_map(|test| ["--test", test]);
+        let of_host: Vec<&str> = of_host.collect();
+        ended.push(process::run_and_read(&mut cargo_test(&of_host)));
         let ready = peers
             .join()
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?;
@@ -190,7 +196,7 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
     Ok(())
 }
 
-/// The arguments of `cargo test` that select all targets but [`WAITING_TESTS`].
+/// The arguments of `cargo test` that select all targets but [`WAITING_TESTS`] and [`HOST_TESTS`].
 fn other_targets(workspace: &Workspace) -> Vec<&str> {
     let targets = workspace.packages.iter().flat_map(|it| &it.targets);
     let named: BTreeSet<(&str, &str)> = targets
@@ -204,7 +210,7 @@ fn other_targets(workspace: &Workspace) -> Vec<&str> {
             "bench" => Some(("--bench", name)),
             _ => None,
         })
-        .filter(|(_, name)| !WAITING_TESTS.contains(name))
+        .filter(|(_, name)| !WAITING_TESTS.contains(name) && !HOST_TESTS.contains(name))
         .collect();
     let named = named.into_iter().flat_map(|(kind, name)| [kind, name]);
     ["--lib", "--bins"].into_iter().chain(named).collect()
@@ -232,9 +238,14 @@ mod tests {
         let targets = workspace.packages.iter().flat_map(|it| &it.targets);
         for target in targets.filter(|it| it.is_tested && it.kind == ["test"]) {
             let name = target.name.as_str();
-            let waits = WAITING_TESTS.contains(&name);
             let is_other = others.windows(2).any(|it| it == ["--test", name]);
-            assert!(waits != is_other, "{name}");
+            let groups = [
+                WAITING_TESTS.contains(&name),
+                HOST_TESTS.contains(&name),
+                is_other,
+            ];
+            let runs = groups.iter().filter(|&&it| it).count();
+            assert_eq!(runs, 1, "{name}");
         }
     }
 

@@ -61,8 +61,8 @@ pub struct Log {
     pending: Vec<RecordPosition>,
     /// Segments with unsynced records.
     dirty: BTreeSet<u64>,
-    /// Segments of shared bodies to sync before.
-    dirty_bodies: BTreeSet<u64>,
+    /// Segments of shared bodies to sync before, each up to a position.
+    dirty_bodies: BTreeMap<u64, u64>,
     /// Whether files were created or removed since the last directory sync.
     is_directory_dirty: bool,
 }
@@ -166,7 +166,7 @@ pub enum FullCause {
 /// Unsynced files, separate from the log so that syncing does not block other callers.
 pub struct Unsynced {
     /// Synced first: a record is durable only with its body.
-    bodies: Option<(Arc<SharedBodies>, BTreeSet<u64>)>,
+    bodies: Option<(Arc<SharedBodies>, BTreeMap<u64, u64>)>,
     disk: Arc<dyn Disk>,
     files: Vec<Arc<dyn DiskFile>>,
     is_directory_dirty: bool,
@@ -220,7 +220,7 @@ impl Log {
             stored: Counts::default(),
             pending: Vec::new(),
             dirty: BTreeSet::new(),
-            dirty_bodies: BTreeSet::new(),
+            dirty_bodies: BTreeMap::new(),
             is_directory_dirty: false,
             disk,
         };
@@ -254,7 +254,9 @@ impl Log {
             log.segments.insert(number, segment);
         }
         log.is_directory_dirty = !log.segments.is_empty();
-        log.dirty_bodies = log.sharing.as_ref().map(Sharing::held).unwrap_or_default();
+        let held = log.sharing.as_ref().map(Sharing::held).unwrap_or_default();
+        let whole = held.into_iter().map(|segment| (segment, u64::MAX));
+        log.dirty_bodies = whole.collect();
         recovered.stored = log.stored;
         log.reclaim();
         Ok((log, recovered))
@@ -443,7 +445,9 @@ impl Log {
         self.pending.push(place);
         self.dirty.insert(number);
         if let Some((reference, was_there)) = shared {
-            self.dirty_bodies.insert(reference.segment);
+            let end = reference.at + RECORD_HEADER as u64 + body.len() as u64;
+            let dirty = self.dirty_bodies.entry(reference.segment).or_default();
+            *dirty = end.max(*dirty);
             self.reused_bytes += if was_there { body.len() as u64 } else { 0 };
         }
         Ok(Some(place))
@@ -947,7 +951,7 @@ impl Unsynced {
 
     fn sync_bodies(&self) -> io::Result<()> {
         match &self.bodies {
-            Some((bodies, segments)) => bodies.sync(segments),
+            Some((bodies, ends)) => bodies.sync(ends),
             None => Ok(()),
         }
     }

@@ -69,8 +69,6 @@ struct State {
     recent: Recent,
     /// Bodies since one was found.
     not_found: usize,
-    /// Segments with unsynced bodies.
-    dirty: BTreeSet<u64>,
     is_directory_dirty: bool,
     /// Earlier segments stay: a queue that cannot be read may need them.
     kept_below: u64,
@@ -81,6 +79,8 @@ struct State {
 struct SharedSegment {
     /// `None` if its headers are damaged.
     files: Option<Segment>,
+    /// How much of it is durable. A killed run may have left all of it only in the page cache.
+    durable_len: u64,
     /// Segments of queues that hold it.
     holders: usize,
     /// Its latest bodies may never become durable.
@@ -225,8 +225,9 @@ impl SharedBodies {
         }
     }
 
-    /// Makes the bodies in these segments durable.
-    pub fn sync(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
+    /// Makes these segments durable, each up to a position. Queues that store the same batches ask for the same bodies: one sync is
+    /// enough for all who wait for another one meanwhile.
+    pub fn sync(&self, ends: &BTreeMap<u64, u64>) -> io::Result<()> {
         let _syncing = self.syncing.lock();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -234,25 +235,24 @@ impl SharedBodies {
             return Ok(());
         };
         let mut files = Vec::new();
-        for number in segments {
+        for (number, end) in ends {
             let Some(segment) = state.segments.get_mut(number) else {
                 continue;
             };
+            let Some(found) = &mut segment.files else {
+                continue;
+            };
+            if segment.durable_len >= found.len.min(*end) {
+                continue;
+            }
             if segment.failed_to_sync {
                 return Err(io::Error::other("an earlier sync of the same file failed"));
             }
-            if let Some(segment) = &mut segment.files
-                && state.dirty.contains(number)
-            {
-                files.push((*number, segment.open_records(&*disk)?));
-            }
-        }
-        for (number, _) in &files {
-            state.dirty.remove(number);
+            files.push((*number, found.len, found.open_records(&*disk)?));
         }
         let is_directory_dirty = std::mem::take(&mut state.is_directory_dirty);
         drop(guard);
-        let synced = files.iter().try_for_each(|(_, file)| file.sync());
+        let synced = files.iter().try_for_each(|(_, _, file)| file.sync());
         let synced = synced.and_then(|()| match is_directory_dirty {
             true => disk.sync(),
             false => Ok(()),
@@ -261,13 +261,16 @@ impl SharedBodies {
         if synced.is_err() {
             state.is_directory_dirty |= is_directory_dirty;
         }
-        for (number, _) in files {
+        for (number, len, _) in files {
             let is_active = state.active == Some(number);
             if is_active && synced.is_err() {
                 state.active = None;
             }
             if let Some(segment) = state.segments.get_mut(&number) {
-                segment.failed_to_sync = synced.is_err();
+                match synced {
+                    Ok(()) => segment.durable_len = len,
+                    Err(_) => segment.failed_to_sync = true,
+                }
                 // Hundreds may be waiting.
                 if let Some(files) = &mut segment.files
                     && !is_active
@@ -342,13 +345,12 @@ impl State {
                 number,
                 SharedSegment {
                     files,
+                    durable_len: 0,
                     holders: 0,
                     failed_to_sync: false,
                     is_removed: false,
                 },
             );
-            // A killed run may have left it only in the page cache.
-            self.dirty.insert(number);
             self.next_number = number.saturating_add(1);
         }
         self.is_directory_dirty = !self.segments.is_empty();
@@ -403,7 +405,6 @@ impl State {
         segment.len += record;
         segment.next_index += 1;
         self.bytes += record;
-        self.dirty.insert(number);
         Ok(reference)
     }
 
@@ -440,6 +441,7 @@ impl State {
             number,
             SharedSegment {
                 files: Some(files),
+                durable_len: 0,
                 holders: 0,
                 failed_to_sync: false,
                 is_removed: false,
@@ -511,7 +513,6 @@ impl State {
         });
         let free: Vec<u64> = free.map(|(number, _)| *number).collect();
         for number in free {
-            self.dirty.remove(&number);
             self.is_directory_dirty = true;
             if let Some(segment) = self.segments.get_mut(&number) {
                 segment.is_removed = true;

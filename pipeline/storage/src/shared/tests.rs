@@ -646,6 +646,29 @@ fn a_failed_sync_of_bodies_is_reported_to_each_queue_with_records_there() {
     assert!(drained(&mut b).0.ends_with(&[1]));
 }
 
+#[test]
+fn bodies_that_another_queue_synced_are_durable() {
+    let disk = SimulatedDisk::new(1);
+    let storage = storage(&disk, LARGE);
+    let [mut a, mut b] = logs(&storage);
+    append(&mut a, 0..2, 2000);
+    append(&mut b, 0..2, 2000);
+    a.unsynced().sync().unwrap();
+    // Only the first queue has it.
+    append(&mut a, 2..3, 2000);
+    disk.break_syncs(Some(super::FOLDER));
+    b.unsynced().sync().unwrap();
+    append(&mut b, 2..3, 2000);
+    assert!(b.unsynced().sync().is_err());
+    drop((a, b));
+    disk.break_syncs(None);
+    disk.lose_power();
+    let storage = self::storage(&disk, LARGE);
+    let [mut a, mut b] = logs(&storage);
+    assert!(drained(&mut a).0.starts_with(&[0, 1]));
+    assert!(drained(&mut b).0.starts_with(&[0, 1]));
+}
+
 /// Whatever survives of the queue's records, nothing is delivered without its body, and the loss is counted.
 #[test]
 fn records_whose_bodies_a_power_loss_took_are_counted() {
