@@ -19,6 +19,9 @@ use clock::Clock;
 /// The depth of `by_recursion` in each language.
 const RECURSION: usize = 31;
 
+/// A chain that each program has.
+const ANY_WAY: &str = "by_call";
+
 /// Returns the functions of a chain, innermost first, by the chain's name.
 pub type ChainOf = Box<dyn Fn(&str) -> Vec<String>>;
 
@@ -141,7 +144,7 @@ impl Calls {
     #[expect(clippy::print_stdout, reason = "the figures are of interest")]
     pub fn check_chains(&self, profile: &Profile, pid: u32, what: &str) {
         let judge = self.judge();
-        let mut without_leaf = 0;
+        let (mut without_leaf, mut outside) = (0, 0);
         let mut wrong = BTreeMap::<String, usize>::new();
         let mut by_way = BTreeMap::<String, usize>::new();
         for sample in profile.samples.iter().filter(|it| it.pid == pid) {
@@ -149,6 +152,10 @@ impl Calls {
                 continue;
             }
             let way = judge.way_of(sample);
+            if way.is_none() && judge.finding(sample, ANY_WAY, true) == Finding::Outside {
+                outside += sample.count;
+                continue;
+            }
             let way = way.filter(|way| judge.finding(sample, way, true) != Finding::Wrong);
             let Some(way) = way else {
                 *wrong.entry(judge.describe(sample)).or_default() += sample.count;
@@ -161,7 +168,7 @@ impl Calls {
         let right: usize = by_way.values().sum();
         let all = right + wrong.values().sum::<usize>();
         println!(
-            "{what}: {right} of {all} exact, {without_leaf} without the innermost function, {by_way:?}"
+            "{what}: {right} of {all} exact, {without_leaf} without the innermost function, {by_way:?}; {outside} between the chains"
         );
         assert!(
             right * 100 >= all * 99,
@@ -169,6 +176,7 @@ impl Calls {
         );
         // Some chains constantly enter and leave it.
         assert!(without_leaf * 10 < all, "{what}: {without_leaf} of {all}");
+        assert!(outside * 50 < all, "{what}: {outside} between the chains");
         assert_eq!(by_way.len(), self.ways, "{what}");
     }
 
