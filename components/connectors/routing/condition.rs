@@ -12,17 +12,8 @@
 use profcol_profile::{Attributes, Value};
 use regex::Regex;
 
+use super::error::{ConditionError, MAX_DEPTH, MAX_LENGTH};
 use super::lexer::{Lexer, Token};
-
-/// Bound of the text of a condition.
-const MAX_LENGTH: usize = 4096;
-
-/// Bound of nested parentheses and negations.
-const MAX_DEPTH: usize = 32;
-
-/// What a condition may contain, for error messages.
-const SUPPORTED: &str = "supported are `attributes[\"key\"]` or `resource.attributes[\"key\"]` compared by `==` or `!=` with a \
-     string, number, boolean or nil, `IsMatch(attributes[\"key\"], \"regex\")`, `and`, `or`, `not` and parentheses";
 
 #[derive(Debug)]
 pub enum Condition {
@@ -32,23 +23,6 @@ pub enum Condition {
     Not(Box<Condition>),
     All(Vec<Condition>),
     Any(Vec<Condition>),
-}
-
-/// Why a text is not a supported condition.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConditionError {
-    #[error("longer than {MAX_LENGTH} bytes")]
-    TooLong,
-    #[error("character {position}: more than {MAX_DEPTH} nested parentheses and negations")]
-    TooDeep { position: usize },
-    #[error("character {position}: expected {expected}, found {found}")]
-    Unexpected {
-        position: usize,
-        expected: &'static str,
-        found: String,
-    },
-    #[error("character {position}: {reason}")]
-    BadText { position: usize, reason: String },
 }
 
 /// Why a condition has no result for a resource.
@@ -141,20 +115,6 @@ fn equals(value: &Value, wanted: &Value) -> bool {
         (Value::Int(a), Value::Double(b)) | (Value::Double(b), Value::Int(a)) => *a as f64 == *b,
         (Value::Double(a), Value::Double(b)) => a == b,
         _ => value == wanted,
-    }
-}
-
-// === impl ConditionError ===
-
-impl ConditionError {
-    /// How to fix it.
-    pub fn help(&self) -> String {
-        match self {
-            Self::TooLong | Self::TooDeep { .. } => {
-                "split it into several routes with the same pipelines".to_owned()
-            }
-            Self::Unexpected { .. } | Self::BadText { .. } => SUPPORTED.to_owned(),
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use profcol_config::{Config, PipelineId, Problem, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::condition::{Condition, ConditionError};
+use super::condition::Condition;
+use super::error::ConditionError;
 
 /// Routes the profiles of each resource to pipelines by its attributes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

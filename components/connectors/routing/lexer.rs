@@ -4,7 +4,7 @@ use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::condition::ConditionError;
+use super::error::ConditionError;
 
 /// Longest first.
 const SYMBOLS: [&str; 8] = ["==", "!=", "(", ")", "[", "]", ",", "."];

@@ -4,6 +4,7 @@
 
 mod condition;
 mod config;
+mod error;
 mod lexer;
 #[cfg(test)]
 mod tests;

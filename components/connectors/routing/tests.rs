@@ -6,7 +6,7 @@ use profcol_component::testkit::{Sink, SinkPipelines, context, load, profiles};
 use profcol_component::{Finalizer, Source};
 use profcol_profile::{KeyValue, Resource, Value};
 
-use super::condition::ConditionError;
+use super::error::ConditionError;
 use super::*;
 
 fn attributes(attributes: &[(&str, Value)]) -> Attributes {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Attributes;
-use super::filter::check_pattern;
+use super::pattern::check_pattern;
 
 /// Profiles the CPU usage of all processes on the host with eBPF.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]

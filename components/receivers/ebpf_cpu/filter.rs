@@ -6,18 +6,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use profcol_ebpf_loader::ProcessKey;
-use regex::Regex;
 
 use super::config::{EbpfCpuConfig, RuleConfig};
-
-const REGEX: &str = "regex:";
-
-/// A pattern for `comm`, `executable` and `cgroup`.
-#[derive(Debug)]
-enum Pattern {
-    Glob(glob::Pattern),
-    Regex(Regex),
-}
+use super::pattern::{Pattern, PatternError};
 
 #[derive(Debug)]
 struct FilterRule {
@@ -47,14 +38,6 @@ pub struct ProcessFacts<'a> {
     pub cgroup: Option<&'a str>,
     pub pid: u32,
     pub uid: u32,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum PatternError {
-    #[error("invalid glob pattern: {0}")]
-    Glob(#[from] glob::PatternError),
-    #[error("invalid regular expression: {0}")]
-    Regex(#[from] regex::Error),
 }
 
 impl Filter {
@@ -132,27 +115,6 @@ impl FilterRule {
             && self.pid.is_none_or(|pid| pid == facts.pid)
             && self.uid.is_none_or(|uid| uid == facts.uid)
     }
-}
-
-impl Pattern {
-    fn new(text: &str) -> Result<Self, PatternError> {
-        Ok(match text.strip_prefix(REGEX) {
-            Some(regex) => Self::Regex(Regex::new(regex)?),
-            None => Self::Glob(glob::Pattern::new(text)?),
-        })
-    }
-
-    fn matches(&self, text: &str) -> bool {
-        match self {
-            Self::Glob(glob) => glob.matches(text),
-            Self::Regex(regex) => regex.is_match(text),
-        }
-    }
-}
-
-/// Returns why the pattern is invalid.
-pub fn check_pattern(text: &str) -> Result<(), PatternError> {
-    Pattern::new(text).map(drop)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod executables;
 mod filter;
 mod interval;
 mod metrics;
+mod pattern;
 mod processes;
 mod render;
 mod thread_context;

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use profcol_profile::Received;
 
 use super::config::{OtlpFileConfig, StartAt};
-use super::positions::{Positions, Span};
+use super::positions::{FileId, Positions, Span};
 use super::record::{RecordError, decode};
-use super::tail::{End, FileId, FoundRecord, Tail};
+use super::tail::{End, FoundRecord, Tail};
 
 /// Beyond this number, files are closed once read to their end.
 const MAX_OPEN: usize = 128;

@@ -1,11 +1,17 @@
 //! How far each file was delivered: up to its first record in flight.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::tail::FileId;
+/// The identity of a file, which survives a rename.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct FileId {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
 
 /// A position in a file, and a fingerprint of the bytes before it: an inode number is used again once its file is
 /// deleted, and a file may be truncated.
@@ -62,6 +68,15 @@ struct Stored {
     inode: u64,
     #[serde(flatten)]
     position: Position,
+}
+
+impl FileId {
+    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
 }
 
 impl Fingerprint {

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -15,18 +15,11 @@ use bytes::{Bytes, BytesMut};
 use memchr::{memchr, memrchr};
 
 use super::config::Format;
-use super::positions::{Fingerprint, Position, Span};
+use super::positions::{FileId, Fingerprint, Position, Span};
 use super::record::RecordError;
 
 const BLOCK: usize = 64 << 10;
 const LENGTH: usize = 4;
-
-/// The identity of a file, which survives a rename.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct FileId {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-}
 
 pub(super) struct Tail {
     pub(super) path: PathBuf,
@@ -74,15 +67,6 @@ pub(super) struct FoundRecord {
 pub(super) enum End {
     Open,
     Final,
-}
-
-impl FileId {
-    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
-    }
 }
 
 impl Tail {

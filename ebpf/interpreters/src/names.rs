@@ -420,17 +420,22 @@ impl OpenProcess {
         sampled: &SampledFunction,
     ) -> Option<(Result<InterpretedFunction, FunctionError>, Option<u32>)> {
         if let Some(java) = &self.java {
-            return Some((java.function(&self.memory, sampled), None));
+            let read = java.function(&self.memory, sampled);
+            return Some((read.map(|it| InterpretedFunction(Function::Java(it))), None));
         }
         let beam = self.beam.as_mut()?;
-        Some(match beam.refresh(&self.memory, sampled) {
+        let (read, generation) = match beam.refresh(&self.memory, sampled) {
             Ok(generation) => (beam.function(&self.memory, sampled), generation),
             // The process may have exited: some of its names are known.
             Err(error) => (
                 beam.function(&self.memory, sampled).map_err(|_| error),
                 None,
             ),
-        })
+        };
+        Some((
+            read.map(|it| InterpretedFunction(Function::Beam(it))),
+            generation,
+        ))
     }
 }
 

@@ -7,7 +7,6 @@ use crate::code::{FrameKind, Language};
 use crate::frames::FrameTable;
 use crate::layout::{Cut, Layout};
 use crate::sample_type::SampleType;
-use crate::svg::Relation;
 use crate::table::function_table;
 use crate::tree::{CallTree, Values};
 
@@ -24,6 +23,14 @@ pub struct Source {
     pub samples: u64,
     /// Whether the tree compares two profiles.
     pub is_comparison: bool,
+}
+
+/// How the two profiles of a comparison are related.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Each value is a share of its own profile.
+    Share,
+    Value,
 }
 
 #[derive(Serialize)]

@@ -31,7 +31,7 @@ mod tree;
 pub mod viewer;
 
 pub use code::{Code, Execution, FrameKind, Language};
-pub use document::{Document, Sandwich, Source};
+pub use document::{Document, Relation, Sandwich, Source};
 pub use firefox::firefox;
 pub use folded::folded;
 pub use frames::{Frame, FrameId, FrameTable};
@@ -41,6 +41,6 @@ pub use model::{FrameAdder, ModelFrames, add_location, add_model, to_model};
 pub use numbers::Numbers;
 pub use sample_type::{Measured, SampleType, Weight, measured, sample_types};
 pub use speedscope::speedscope;
-pub use svg::{Relation, difference_svg, svg};
+pub use svg::{difference_svg, svg};
 pub use table::{FunctionTable, function_table};
 pub use tree::{CallTree, NodeId, Side, Values};

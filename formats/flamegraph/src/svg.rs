@@ -5,7 +5,7 @@ use std::fmt::Write;
 use profcol_printable::markup;
 
 use crate::code::FrameKind;
-use crate::document::Source;
+use crate::document::{Relation, Source};
 use crate::frames::Frame;
 use crate::layout::Layout;
 use crate::tree::{CallTree, Values};
@@ -24,14 +24,6 @@ const MAX_NODES: usize = 20_000;
 /// Hues of functions that take less and more than before: told apart with any color vision.
 const LESS: u32 = 213;
 const MORE: u32 = 28;
-
-/// How the two profiles of a comparison are related.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
-    /// Each value is a share of its own profile.
-    Share,
-    Value,
-}
 
 pub fn svg(tree: &CallTree, source: &Source, title: &str) -> String {
     let total = tree.total().value.max(1) as f64;

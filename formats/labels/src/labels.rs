@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::{LabelRows, Row};
+use crate::rows::{LabelRows, Row};
 
 /// Labels by name.
 #[derive(Clone, Debug)]
@@ -54,15 +54,17 @@ pub(crate) struct Label<'l> {
     pub is_set: bool,
 }
 
-impl<'a> Labels<'a> {
-    pub(crate) fn new(rows: &'a LabelRows) -> Self {
-        Self {
-            rows,
+impl LabelRows {
+    pub fn labels(&self) -> Labels<'_> {
+        Labels {
+            rows: self,
             states: Vec::new(),
             set: SmallVec::new(),
         }
     }
+}
 
+impl<'a> Labels<'a> {
     pub fn get(&self, name: &str) -> Option<&str> {
         match self.find_source(name) {
             Some(LabelSource::Given(row)) => Some(self.rows.at(row).text()),

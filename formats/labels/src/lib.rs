@@ -10,6 +10,7 @@
 //!
 //! [`RelabelConfig`] is the configuration of the rules.
 
+mod changes;
 mod config;
 mod finality;
 mod labels;
@@ -19,9 +20,10 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{Changes, Leftovers};
 pub use config::{RelabelConfig, RulesError};
 pub use finality::drop_is_final;
 pub use labels::Labels;
 pub use names::{ALIASES, Alias, LabelSource, attribute_of, label_sent_for, sanitized, text};
-pub use rows::{Changes, LabelRows, Leftovers, Row};
+pub use rows::{LabelRows, Row};
 pub use rule::{Action, Invalid, Rule, RuleSpec};

@@ -1,18 +1,17 @@
-//! Converts attributes to labels, and label changes back to attributes.
+//! Attributes as labels.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use profcol_profile::{Attributes, KeyValue, Value, attributes_size};
+use profcol_profile::{Attributes, KeyValue};
 
-use crate::labels::Labels;
-use crate::names::{ALIASES, Alias, LabelSource, attribute_of, sanitized, text};
+use crate::names::{ALIASES, Alias, LabelSource, sanitized, text};
 
-const COMM: &str = "process.comm";
+/// Derived from the name of the executable.
+pub(crate) const COMM: &str = "process.comm";
 const EXECUTABLE_NAME: &str = "process.executable.name";
 const RUNTIME: &str = "container.runtime.name";
 /// Length of a task's name (`comm`) in the kernel.
@@ -24,11 +23,11 @@ pub struct Row {
     name: Cow<'static, str>,
     aliases: Vec<Cow<'static, str>>,
     pub(crate) text: String,
-    origin: Origin,
+    pub(crate) origin: Origin,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(crate) enum Origin {
     Attribute,
     /// Derived from another attribute.
     Concluded,
@@ -48,23 +47,6 @@ pub struct LabelRows {
 struct Name {
     hash: u64,
     row: usize,
-}
-
-/// Which labels only rules see, so that they are removed after the last rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leftovers {
-    /// Labels with a `__` prefix, as in Prometheus.
-    #[default]
-    Prometheus,
-    /// Labels with a `__meta_` prefix, as in Parca Agent.
-    Parca,
-}
-
-/// The effect of the rules on attributes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    set: Vec<KeyValue>,
-    removed: Vec<Arc<str>>,
 }
 
 // === impl Row ===
@@ -163,10 +145,6 @@ impl LabelRows {
         Self::sorted(rows)
     }
 
-    pub fn labels(&self) -> Labels<'_> {
-        Labels::new(self)
-    }
-
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         let has_name = |entry: &Name| self.at(entry.row).is_called(name);
         Some(self.names.find(hash(name), has_name)?.row)
@@ -185,37 +163,6 @@ impl LabelRows {
         self.rows.iter()
     }
 
-    /// The difference between `labels` and the rows it was created from.
-    pub fn changes(&self, labels: &Labels<'_>, leftovers: Leftovers) -> Changes {
-        let mut changes = Changes::default();
-        for label in labels.iter().filter(|label| label.is_set) {
-            let row = label.row;
-            let is_attribute = row.is_some_and(|row| row.origin != Origin::Presence);
-            let is_same = row.is_some_and(|row| row.text == label.value);
-            let is_left_over = leftovers.drops(label.name()) || label.name().is_empty();
-            if is_same || !is_attribute && is_left_over {
-                continue;
-            }
-            let own = attribute_of(label.name(), LabelSource::Resource).filter(|_| !is_attribute);
-            let key = own.unwrap_or(label.name());
-            changes.set.push(KeyValue::new(key, label.value));
-        }
-        let left: HashSet<&str> = labels.iter().map(|label| label.name()).collect();
-        for row in &self.rows {
-            let is_removed = !left.contains(row.name()) || leftovers.drops(row.name());
-            match row.origin {
-                // Keeps it from being derived again.
-                _ if is_removed && row.name == COMM => changes.set.push(KeyValue {
-                    key: COMM.into(),
-                    value: Value::Empty,
-                }),
-                Origin::Attribute if is_removed => changes.removed.push(row.name().into()),
-                _ => {}
-            }
-        }
-        changes
-    }
-
     fn sorted(mut rows: Vec<Row>) -> Self {
         rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut names = HashTable::with_capacity(rows.len());
@@ -226,42 +173,6 @@ impl LabelRows {
             }
         }
         Self { rows, names }
-    }
-}
-
-// === impl Leftovers ===
-
-impl Leftovers {
-    fn drops(self, name: &str) -> bool {
-        name.starts_with(match self {
-            Leftovers::Prometheus => "__",
-            Leftovers::Parca => "__meta_",
-        })
-    }
-}
-
-// === impl Changes ===
-
-impl Changes {
-    /// Returns whether anything changed.
-    pub fn apply(&self, attributes: &mut Attributes) -> bool {
-        if self.set.is_empty() && self.removed.is_empty() {
-            return false;
-        }
-        attributes.retain(|attribute| !self.removed.contains(&attribute.key));
-        for new in &self.set {
-            match attributes.iter_mut().find(|it| it.key == new.key) {
-                Some(attribute) => attribute.value = new.value.clone(),
-                None => attributes.push(new.clone()),
-            }
-        }
-        true
-    }
-
-    /// Approximate memory use.
-    pub fn heap_size(&self) -> usize {
-        let removed = self.removed.iter().map(|it| it.len() + size_of_val(it));
-        attributes_size(&self.set) + removed.sum::<usize>()
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use profcol_debuginfo::{Dwarf, ExternalDwarf, ExtractError, Extraction, Plan, build_id};
 use profcol_elf::hex;
 
-use crate::process::{Interrupted, ReaderFailure};
+use crate::failure::{Interrupted, ReaderFailure};
 
 /// Servers accept messages of some megabytes; smaller ones need less memory on both sides.
 pub const MAX_PIECE: usize = 256 << 10;

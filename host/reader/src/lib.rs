@@ -18,6 +18,7 @@
 mod channel;
 mod debuginfo;
 mod extract;
+mod failure;
 mod messages;
 mod process;
 mod readers;
@@ -42,8 +43,9 @@ use profcol_symbols::{CompanionFiles, Style, Unresolved};
 pub use self::channel::{Channel, Message, Received, SendMode};
 pub use self::debuginfo::DebuginfoReader;
 pub use self::extract::{ExtractOptions, ExtractionFailure, FindDebugFile, Planned};
+pub use self::failure::{Exit, Interrupted, ReaderFailure};
 pub use self::messages::{Invalid, ReaderKind, bounded};
-pub use self::process::{Exit, Interrupted, Next, NotReady, ReaderFailure, ReaderProcess};
+pub use self::process::{Next, NotReady, ReaderProcess};
 pub use self::readers::{LOW_NICE, LOW_TABLE_NICE, Limits, Readers, StartError};
 pub use self::service::{notify_ready, serve};
 pub use self::supervisor::{ReaderCommand, supervise};

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use prost::Message;
 
+use crate::failure::Interrupted;
 use crate::messages::{
     Empty, Invalid, Request, RequestKind, Response, ResponseKind, WireCompanionRequest,
 };
-use crate::process::{Interrupted, Next, ReaderProcess};
+use crate::process::{Next, ReaderProcess};
 
 /// Returns the response and the time that it took. `companion` finds what the reader asks for, or rejects it.
 pub fn request(

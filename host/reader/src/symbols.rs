@@ -6,11 +6,12 @@ use std::time::Duration;
 use profcol_symbols::{CompanionFiles, Style};
 use prost::Message;
 
+use crate::failure::{Interrupted, ReaderFailure};
 use crate::messages::{
     CompanionKind, Empty, Forget, Invalid, Open, ReaderKind, Request, RequestKind, Resolve,
     ResponseKind, Shrink, WireCompanionRequest, bounded,
 };
-use crate::process::{Interrupted, NotReady, ReaderFailure, ReaderProcess};
+use crate::process::{NotReady, ReaderProcess};
 use crate::readers::{Limits, Readers};
 use crate::request::request;
 use crate::{FileAddress, KeepGoing, OpenExecutable, Opened, ReadError, Resolved};

@@ -15,6 +15,7 @@
 mod accumulator;
 mod answer;
 mod batch;
+mod batch_id;
 mod capabilities;
 mod check;
 mod deferred_symbols;
@@ -25,6 +26,7 @@ mod drop_reasons;
 mod executables;
 pub mod files;
 mod finalizer;
+mod handles;
 mod meter;
 mod reason;
 mod recent_log;
@@ -40,7 +42,8 @@ mod traits;
 
 pub use accumulator::{Accumulator, Limits, Ready, Sizer};
 pub use answer::{Answer, Delivered, Refusal, Undelivered};
-pub use batch::{Batch, BatchId, Metadata, Source};
+pub use batch::{Batch, Metadata, Source};
+pub use batch_id::BatchId;
 pub use capabilities::Capabilities;
 pub use check::{Check, Listening, Problem, Severity, path_check};
 pub use deferred_symbols::{
@@ -57,13 +60,14 @@ pub use drop_feedback::{
 pub use drop_reasons::ProcessDropReason;
 pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
+pub use handles::Handles;
 pub use meter::{Meter, MeterError, Series};
 pub use prometheus::{Gauge, Histogram, IntCounter};
 pub use reason::Reason;
 pub use recent_log::{LogLines, RecentLog};
 pub use registry::{
-    AnyConfig, BuildContext, BuildError, Entry, Extensions, Factory, ForeignComponent, Handles,
-    InstanceId, Kind, Registry, Stability, entry,
+    AnyConfig, BuildContext, BuildError, Entry, Extensions, Factory, ForeignComponent, InstanceId,
+    Kind, Registry, Stability, entry,
 };
 pub use service_info::{CurrentService, PipelineInfo, SelfTelemetry, ServiceInfo};
 pub use shared::Shared;

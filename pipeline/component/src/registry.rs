@@ -7,7 +7,7 @@
 //! An entry is plain data, function pointers and names, without macros or link-time registration, so that all
 //! components are listed in one place and tests can iterate over them.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::fmt;
@@ -19,8 +19,8 @@ use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
-    Capabilities, ComponentStatus, Connector, Exporter, Extension, Meter, Processor, Receiver,
-    Shared,
+    Capabilities, ComponentStatus, Connector, Exporter, Extension, Handles, Meter, Processor,
+    Receiver, Shared,
 };
 
 /// A component's name, configuration and constructor.
@@ -120,10 +120,6 @@ pub struct Extensions {
     offered: Arc<HashMap<ComponentId, Handles>>,
     used: Arc<Mutex<BTreeSet<ComponentId>>>,
 }
-
-/// Handles an extension offers, by type.
-#[derive(Clone, Default)]
-pub struct Handles(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -317,24 +313,6 @@ impl Extensions {
     /// The extensions asked for so far: when one of them is replaced, so is the component.
     pub fn used(&self) -> Vec<ComponentId> {
         self.used.lock().iter().cloned().collect()
-    }
-}
-
-// === impl Handles ===
-
-impl Handles {
-    pub fn add<T: Any + Send + Sync>(&mut self, handle: T) {
-        self.0.insert(TypeId::of::<T>(), Arc::new(handle));
-    }
-
-    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::downcast(self.0.get(&TypeId::of::<T>())?.clone()).ok()
-    }
-}
-
-impl fmt::Debug for Handles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} handles", self.0.len())
     }
 }
 

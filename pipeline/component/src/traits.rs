@@ -14,9 +14,8 @@ use profcol_profile::Profiles;
 use prometheus::IntCounter;
 use tokio::sync::watch;
 
-use crate::registry::Handles;
 use crate::{
-    Answer, Batch, BatchId, Check, Delivered, Delivery, Destinations, Meter, Refusal, Stop,
+    Answer, Batch, BatchId, Check, Delivered, Delivery, Destinations, Handles, Meter, Refusal, Stop,
 };
 
 /// Why a component could not start.

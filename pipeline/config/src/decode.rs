@@ -11,8 +11,9 @@ use serde::de::{
     SeqAccess, VariantAccess, Visitor,
 };
 
-use crate::node::{Location, Node, Value};
+use crate::node::{Node, Value};
 use crate::problem::Problem;
+use crate::sources::Location;
 
 pub fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
     T::deserialize(Reader(node)).map_err(|error| Problem {

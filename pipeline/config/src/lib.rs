@@ -20,14 +20,14 @@ pub mod yaml;
 
 pub use config::{Config, load};
 pub use decode::decode;
-pub use node::{Location, Map, MapEntry, Node, Value};
+pub use node::{Map, MapEntry, Node, Value};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
 pub use resolve::{
     ConfigProviders, Input, Note, NoteLevel, ProviderError, Resolved, SCHEMES, SystemProviders,
     Unresolved, content_hash, parse_untrusted, resolve,
 };
-pub use sources::{SourceId, SourceLimitError, Sources};
+pub use sources::{Location, SourceId, SourceLimitError, Sources};
 pub use suggest::did_you_mean;
 pub use values::{
     ComponentId, Duration, DurationError, Headers, IdError, PipelineId, Present, REDACTED, Secret,

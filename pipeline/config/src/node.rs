@@ -7,22 +7,10 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use crate::sources::SourceId;
+use crate::sources::Location;
 
 /// Maximum nesting depth, which keeps recursive walks (and `Drop`) from overflowing the stack.
 pub const MAX_DEPTH: usize = 128;
-
-/// A location in one of the configuration's source texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Location {
-    pub source: SourceId,
-    /// 1-based.
-    pub line: u32,
-    /// In characters, 1-based.
-    pub column: u32,
-    /// Length in characters; 0 if unknown.
-    pub width: u32,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {

@@ -4,9 +4,8 @@ use std::fmt;
 
 use profcol_printable::{indented, line};
 
-use crate::node::{Location, Node, Value};
-use crate::report::Report;
-use crate::sources::Sources;
+use crate::node::{Node, Value};
+use crate::sources::Location;
 
 /// Problems beyond this are only counted: thousands of them mean it is the wrong file.
 pub const MAX_PROBLEMS: usize = 100;
@@ -191,11 +190,6 @@ impl Problems {
 
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.found.iter()
-    }
-
-    /// The full report with file, line, snippet and help.
-    pub fn report<'a>(&'a self, sources: &'a Sources) -> Report<'a> {
-        Report::new(self, sources)
     }
 }
 

@@ -13,9 +13,8 @@ use std::fmt;
 
 use profcol_printable::{indented, is_printable};
 
-use crate::node::Location;
 use crate::problem::{Problem, Problems};
-use crate::sources::Sources;
+use crate::sources::{Location, Sources};
 
 /// Longer lines are truncated.
 const MAX_LINE: usize = 120;
@@ -27,9 +26,13 @@ pub struct Report<'a> {
     sources: &'a Sources,
 }
 
-impl<'a> Report<'a> {
-    pub(crate) fn new(problems: &'a Problems, sources: &'a Sources) -> Self {
-        Report { problems, sources }
+impl Problems {
+    /// The full report with file, line, snippet and help.
+    pub fn report<'a>(&'a self, sources: &'a Sources) -> Report<'a> {
+        Report {
+            problems: self,
+            sources,
+        }
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::node::Location;
-
 /// Limit on all files, variables and downloads together, each counted per use.
 pub const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// Maximum size of one text.
@@ -13,6 +11,18 @@ pub const MAX_SOURCES: usize = 16_384;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId(u32);
+
+/// A location in one of the configuration's source texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub source: SourceId,
+    /// 1-based.
+    pub line: u32,
+    /// In characters, 1-based.
+    pub column: u32,
+    /// Length in characters; 0 if unknown.
+    pub width: u32,
+}
 
 #[derive(Debug, Default)]
 pub struct Sources {

@@ -24,11 +24,8 @@ use profcol_storage::{
 };
 
 use crate::Limits;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, RecordId};
 use crate::piece::{Coverage, Piece, restore};
-
-/// The segment and the index of a record.
-pub(super) type RecordId = (u64, u32);
 
 /// Where a history is kept on disk.
 #[derive(Clone, Debug)]

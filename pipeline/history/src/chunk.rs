@@ -15,7 +15,6 @@ use profcol_flamegraph::{
 use profcol_labels::{sanitized, text};
 use profcol_profile::{AttributeIdx, Attributes, LocationIdx, Model, Profile, SampleRef, StackIdx};
 
-use crate::archive::RecordId;
 use crate::functions::{Functions, allocated};
 
 /// Maximum length of a label value: command lines can be long.
@@ -24,6 +23,9 @@ const MAX_LABEL_LEN: usize = 256;
 const SHARED_HEADER: usize = 16;
 /// The parent of outermost frames.
 const ROOT: u32 = u32::MAX;
+
+/// The segment and the index of a record on disk.
+pub(super) type RecordId = (u64, u32);
 
 pub(super) struct Chunk {
     resolution: Duration,

@@ -6,8 +6,7 @@ use profcol_component::DeferredSymbols;
 use profcol_flamegraph::SampleType;
 use profcol_profile::Model;
 
-use crate::archive::RecordId;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, RecordId};
 use crate::piece::Coverage;
 use crate::{Extent, Limits, add_types};
 

@@ -6,8 +6,6 @@ use http::HeaderName;
 use http::uri::InvalidUri;
 use profcol_config::Url;
 
-use crate::{ClientError, ServerError};
-
 /// An endpoint that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
@@ -99,36 +97,15 @@ pub struct ErrorAt<E: Error> {
 }
 
 impl<E: Error> ErrorAt<E> {
+    pub(crate) fn new(path: impl Into<String>, separator: &'static str, error: E) -> Self {
+        Self {
+            path: path.into(),
+            separator,
+            error: error.into(),
+        }
+    }
+
     pub fn error(&self) -> &E {
         &self.error
-    }
-}
-
-impl ClientError {
-    pub fn at(self, path: impl Into<String>) -> ErrorAt<Self> {
-        let separator = match self {
-            Self::Endpoint(_) | Self::Url(_) | Self::Tls(_) => "::",
-            Self::Settings(_) => ": ",
-        };
-        ErrorAt {
-            path: path.into(),
-            separator,
-            error: self.into(),
-        }
-    }
-}
-
-impl ServerError {
-    pub fn at(self, path: impl Into<String>) -> ErrorAt<Self> {
-        let separator = match self {
-            Self::Bind(_) => "::endpoint: ",
-            Self::Tls(_) => "::",
-            Self::Settings(_) | Self::ResponseHeaders(_) => ": ",
-        };
-        ErrorAt {
-            path: path.into(),
-            separator,
-            error: self.into(),
-        }
     }
 }

@@ -4,10 +4,14 @@
 //! through borrowed views, so that no row owns an allocation.
 
 use crate::value::Value;
-use crate::{
-    AttributeIdx, FunctionIdx, Idx, Lists, LocationIdx, MappingIdx, StackIdx, StringIdx,
-    StringTable,
-};
+use crate::{Idx, Lists, StringIdx, StringTable};
+
+pub type FunctionIdx = Idx<Function>;
+pub type MappingIdx = Idx<Mapping>;
+pub type LocationIdx = Idx<Location>;
+pub type StackIdx = Idx<Stack>;
+pub type AttributeIdx = Idx<Attribute>;
+pub type LinkIdx = Idx<Link>;
 
 /// Every table of a batch. Row 0 of each is its zero value and means "not set".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

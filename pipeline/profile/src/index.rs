@@ -4,18 +4,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
-
 /// The position of a row in the table of `T`; 0 means "not set".
 pub struct Idx<T: ?Sized>(u32, PhantomData<fn(&T)>);
 
 pub type StringIdx = Idx<str>;
-pub type FunctionIdx = Idx<Function>;
-pub type MappingIdx = Idx<Mapping>;
-pub type LocationIdx = Idx<Location>;
-pub type StackIdx = Idx<Stack>;
-pub type AttributeIdx = Idx<Attribute>;
-pub type LinkIdx = Idx<Link>;
 
 impl<T: ?Sized> Idx<T> {
     /// Row 0 of every table: "not set".

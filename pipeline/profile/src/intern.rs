@@ -15,8 +15,7 @@ use hashbrown::hash_table::{Entry, VacantEntry};
 
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link};
 use crate::proto::WireError;
-use crate::select::Selection;
-use crate::wire::RowQuality;
+use crate::select::{Selection, Sink};
 use crate::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, LocationRef, MappingIdx, MappingRef,
     StackIdx, StringIdx, StringTable, Value,
@@ -117,7 +116,7 @@ impl Interner {
         let table = &mut self.dictionary.strings;
         Ok(match self.strings.find_text(&self.hasher, table, text) {
             RowLookup::Known(row) => row,
-            RowLookup::New(slot) => slot.set(table.push(RowQuality::Valid.utf8(text)?)),
+            RowLookup::New(slot) => slot.set(table.push(valid(text)?)),
         })
     }
 
@@ -229,7 +228,7 @@ impl Interner {
         text: &[u8],
         unit: StringIdx,
     ) -> Result<AttributeIdx, WireError> {
-        let value = || RowQuality::Valid.utf8(text).map(Value::from);
+        let value = || valid(text).map(Value::from);
         self.text_attribute(key, text, unit, value)
     }
 
@@ -275,6 +274,36 @@ impl Interner {
             RowLookup::Known(row) => row,
             RowLookup::New(slot) => slot.set(table.push(link)),
         }
+    }
+}
+
+impl Sink for Interner {
+    fn string(&mut self, text: &str) -> StringIdx {
+        self.string(text)
+    }
+
+    fn function(&mut self, row: Function) -> FunctionIdx {
+        self.function(row)
+    }
+
+    fn mapping(&mut self, row: MappingRef<'_>) -> MappingIdx {
+        self.mapping(row)
+    }
+
+    fn location(&mut self, row: LocationRef<'_>) -> LocationIdx {
+        self.location(row)
+    }
+
+    fn stack(&mut self, row: &[LocationIdx]) -> StackIdx {
+        self.stack(row)
+    }
+
+    fn attribute(&mut self, row: AttributeRef<'_>) -> AttributeIdx {
+        self.attribute(row)
+    }
+
+    fn link(&mut self, row: Link) -> LinkIdx {
+        self.link(row)
     }
 }
 
@@ -354,6 +383,11 @@ impl RowSet {
 }
 
 /// Spreads 32 bits to 64, as the table uses the lowest and the highest bits.
+/// Text that was validated when it came in.
+fn valid(text: &[u8]) -> Result<&str, WireError> {
+    std::str::from_utf8(text).map_err(|_| WireError::NotUtf8)
+}
+
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

@@ -42,14 +42,13 @@ mod wire;
 
 pub use check::{CheckOptions, Nonconformance, check};
 pub use dictionary::{
-    Attribute, AttributeRef, Dictionary, Function, Line, Link, Location, LocationRef, Locations,
-    Mapping, MappingRef, Mappings, Stack, Stacks, Table,
+    Attribute, AttributeIdx, AttributeRef, Dictionary, Function, FunctionIdx, Line, Link, LinkIdx,
+    Location, LocationIdx, LocationRef, Locations, Mapping, MappingIdx, MappingRef, Mappings,
+    Stack, StackIdx, Stacks, Table,
 };
 pub use gc::gc;
 pub use heap::attributes_size;
-pub use index::{
-    AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, MappingIdx, StackIdx, StringIdx,
-};
+pub use index::{Idx, StringIdx};
 pub use intern::Interner;
 pub use lines::NamedLine;
 pub use lists::Lists;

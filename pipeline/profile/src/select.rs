@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link, Location, Mapping};
 use crate::samples::Translate;
 use crate::{
-    AttributeIdx, FunctionIdx, Idx, Interner, Line, LinkIdx, LocationIdx, LocationRef, MappingIdx,
+    AttributeIdx, FunctionIdx, Idx, Line, LinkIdx, LocationIdx, LocationRef, MappingIdx,
     MappingRef, Profile, SampleRef, Stack, StackIdx, StringIdx, ValueType,
 };
 
@@ -388,36 +388,6 @@ impl<T: ?Sized> UsedRows<T> {
 }
 
 // === impl Sink ===
-
-impl Sink for Interner {
-    fn string(&mut self, text: &str) -> StringIdx {
-        self.string(text)
-    }
-
-    fn function(&mut self, row: Function) -> FunctionIdx {
-        self.function(row)
-    }
-
-    fn mapping(&mut self, row: MappingRef<'_>) -> MappingIdx {
-        self.mapping(row)
-    }
-
-    fn location(&mut self, row: LocationRef<'_>) -> LocationIdx {
-        self.location(row)
-    }
-
-    fn stack(&mut self, row: &[LocationIdx]) -> StackIdx {
-        self.stack(row)
-    }
-
-    fn attribute(&mut self, row: AttributeRef<'_>) -> AttributeIdx {
-        self.attribute(row)
-    }
-
-    fn link(&mut self, row: Link) -> LinkIdx {
-        self.link(row)
-    }
-}
 
 impl Sink for Dictionary {
     fn string(&mut self, text: &str) -> StringIdx {

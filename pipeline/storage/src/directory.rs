@@ -7,32 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use profcol_component::files;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Checkpoint;
-use crate::log::{Limits, Log, OpenError, Recovered};
-use crate::place::Place;
+use crate::log::{Log, Recovered};
+use crate::place::{ESCAPED, Place, Purpose};
+use crate::recover::OpenError;
+use crate::segment::Limits;
 use crate::shared::{FOLDER, SharedBodies};
 #[cfg(any(test, feature = "testkit"))]
 use crate::simulated::SimulatedDisk;
 
 /// Locked by the process that uses the directory; holds its PID.
 const LOCK: &str = "lock";
-
-/// Escaped in the names of directories.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.');
-
-/// What a log is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
-    /// The sending queue of an exporter.
-    Queue,
-    /// The past profiles of an exporter.
-    History,
-}
 
 /// Minimum number of segments per log, as only whole segments can be removed.
 const SEGMENTS: u64 = 16;
@@ -251,36 +241,6 @@ fn owner_in(file: File) -> String {
     }
 }
 
-impl Purpose {
-    const ALL: [Self; 2] = [Self::Queue, Self::History];
-
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Queue => "exporter_",
-            Self::History => "history_",
-        }
-    }
-
-    /// The exporter's id, percent-encoded for file names.
-    fn folder_of(self, exporter: &str) -> String {
-        format!(
-            "{}{}",
-            self.prefix(),
-            utf8_percent_encode(exporter, ESCAPED)
-        )
-    }
-
-    /// The purpose and the exporter of a directory name.
-    pub(crate) fn of_folder(folder: &str) -> Option<(Self, String)> {
-        let (purpose, name) = Self::ALL
-            .into_iter()
-            .find_map(|it| Some((it, folder.strip_prefix(it.prefix())?)))?;
-        let exporter = percent_decode_str(name).decode_utf8().ok()?.into_owned();
-        // Other spellings of the same name, such as `%61` for `a`, belong to no exporter.
-        (purpose.folder_of(&exporter) == folder).then_some((purpose, exporter))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,35 +296,5 @@ mod tests {
         assert_eq!(segment_bytes(1 << 20), 64 << 10);
         assert_eq!(segment_bytes(1 << 40), 64 << 20);
         assert_eq!(segment_bytes(3), 1);
-    }
-
-    #[test]
-    fn each_log_has_its_own_folder() {
-        for id in [
-            "otlp_grpc",
-            "otlp_grpc/a b",
-            "otlp/../../etc",
-            "otlp/%2F",
-            "parca/ä",
-        ] {
-            for purpose in Purpose::ALL {
-                let folder = purpose.folder_of(id);
-                assert!(!folder.contains('/'), "{folder}");
-                assert_eq!(Purpose::of_folder(&folder), Some((purpose, id.to_owned())));
-            }
-        }
-        for folder in [
-            "lock",
-            "exporter_%",
-            "exporter_%4",
-            "exporter_%zz",
-            "exporter_%ff",
-            "exporter_%+5",
-            "exporter_%2f",
-            "exporter_%61",
-            "exporter_a b",
-        ] {
-            assert_eq!(Purpose::of_folder(folder), None, "{folder}");
-        }
     }
 }

@@ -5,11 +5,13 @@ use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::bodies::{Bodies, Body};
 use crate::checkpoint::Checkpoint;
-use crate::directory::{Purpose, owner_of};
+use crate::directory::owner_of;
 use crate::disk::{Disk, Folder};
 use crate::format::{BadSegment, Counts, Reference};
-use crate::resolve::{Bodies, BodiesOn, Body};
+use crate::place::Purpose;
+use crate::resolve::BodiesOn;
 use crate::segment::{Segment, SegmentScan, numbers, records_name};
 use crate::shared::FOLDER;
 use crate::walk::{Step, Walk, read_payload};

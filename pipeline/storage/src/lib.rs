@@ -8,6 +8,7 @@
 //! the files.
 
 mod ahead;
+mod bodies;
 mod browser;
 mod checkpoint;
 mod directory;
@@ -17,6 +18,7 @@ mod head;
 mod inspect;
 mod log;
 mod place;
+mod recover;
 mod resolve;
 mod segment;
 mod shared;
@@ -28,7 +30,7 @@ mod walk;
 
 pub use browser::{BrowsedRecord, Browser};
 pub use checkpoint::{BadCheckpoint, Checkpoint};
-pub use directory::{FsyncPolicy, Purpose, Storage, StorageError, StorageOptions, WhenFull};
+pub use directory::{FsyncPolicy, Storage, StorageError, StorageOptions, WhenFull};
 pub use disk::{Disk, DiskFile, Folder};
 pub use format::{Counts, VERSION};
 pub use head::Head;
@@ -36,6 +38,8 @@ pub use inspect::{
     Contents, FoundLog, InspectError, LogReport, SegmentReport, logs, records, shared_bodies,
 };
 pub use log::{
-    AppendError, Corrupt, Damage, FullCause, Limits, Log, Next, OpenError, RecordPosition,
-    Recovered, Unsynced,
+    AppendError, Corrupt, Damage, FullCause, Log, Next, RecordPosition, Recovered, Unsynced,
 };
+pub use place::Purpose;
+pub use recover::OpenError;
+pub use segment::Limits;

@@ -12,34 +12,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use rustix::io::Errno;
 
+use crate::bodies::{Bodies, Body, NoBodies};
 use crate::browser::Browser;
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
     BadSegment, Counts, RECORD_HEADER, RecordHeader, Reference, SEGMENT_HEADER, SETTLED_ENTRY,
     SegmentHeader, VERSION, WITHOUT_REFERENCES,
 };
-use crate::resolve::{Bodies, Body, NoBodies};
+use crate::recover::{OpenError, recover_segments};
 use crate::segment::{
-    MAX_RECORDS, Segment, SegmentScan, SettledSet, numbers, records_name, settled_name,
+    Limits, MAX_RECORDS, Segment, SettledSet, numbers, records_name, settled_name,
 };
 use crate::shared::{FOLDER, SharedBodies, Sharing};
 use crate::walk::{Step, Walk, read_payload};
-
-/// Size limits of a log.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Size on disk of all files, each record with its body.
-    pub max_bytes: u64,
-    /// Size at which a new segment starts.
-    pub segment_bytes: u64,
-}
 
 pub struct Log {
     disk: Arc<dyn Disk>,
@@ -124,22 +113,6 @@ pub struct Recovered {
     pub missing: Counts,
     /// Unreadable segments.
     pub unreadable_segments: u64,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(
-        "segment {segment} has format version {version}, but this profcol uses version {VERSION}: deliver it with the profcol that wrote it, or use another directory"
-    )]
-    Version { segment: u64, version: u32 },
-    #[error("segment {segment}: {error}")]
-    Segment {
-        segment: u64,
-        #[source]
-        error: io::Error,
-    },
-    #[error(transparent)]
-    Folder(io::Error),
 }
 
 /// Why a record was not stored.
@@ -863,42 +836,6 @@ pub fn read_whole(
         Body::Intact(body) => Ok((head, body)),
         Body::Missing => Err(Damage::MissingBody),
         Body::Damaged => Err(Damage::Checksum),
-    })
-}
-
-pub type FoundSegment = io::Result<Result<(Segment, SegmentScan), BadSegment>>;
-
-/// Recovers the segments, on several threads: each waits for one read after the other.
-pub fn recover_segments(
-    disk: &dyn Disk,
-    numbers: &[u64],
-    may_write: bool,
-    bodies: &dyn Bodies,
-) -> BTreeMap<u64, FoundSegment> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut segments = Vec::new();
-        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // Without writing nothing is truncated, so that the last one needs no closer look.
-            let is_last = may_write && numbers.last() == Some(&number);
-            let segment = Segment::recover(disk, number, is_last, may_write, bodies);
-            segments.push((number, segment));
-        }
-        segments
-    };
-    thread::scope(|scope| {
-        let helpers = 1..disk.concurrent_readers().min(numbers.len());
-        // This thread does the work of those that cannot be started.
-        let helpers = helpers.filter_map(|_| {
-            let thread = thread::Builder::new().name("storage".to_owned());
-            thread.spawn_scoped(scope, work).ok()
-        });
-        let helpers: Vec<_> = helpers.collect();
-        let mut segments: BTreeMap<u64, FoundSegment> = work().into_iter().collect();
-        for helper in helpers {
-            segments.extend(helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        }
-        segments
     })
 }
 

@@ -4,10 +4,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::directory::Purpose;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use crate::disk::{Disk, Folder};
 #[cfg(any(test, feature = "testkit"))]
 use crate::simulated::SimulatedDisk;
+
+/// Escaped in the names of directories.
+pub const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.');
+
+/// What a log is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// The sending queue of an exporter.
+    Queue,
+    /// The past profiles of an exporter.
+    History,
+}
 
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -65,5 +78,70 @@ impl Place {
             return Ok(disk.folders());
         }
         Folder::existing(&self.directory).names()
+    }
+}
+
+impl Purpose {
+    const ALL: [Self; 2] = [Self::Queue, Self::History];
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Queue => "exporter_",
+            Self::History => "history_",
+        }
+    }
+
+    /// The exporter's id, percent-encoded for file names.
+    pub(crate) fn folder_of(self, exporter: &str) -> String {
+        format!(
+            "{}{}",
+            self.prefix(),
+            utf8_percent_encode(exporter, ESCAPED)
+        )
+    }
+
+    /// The purpose and the exporter of a directory name.
+    pub(crate) fn of_folder(folder: &str) -> Option<(Self, String)> {
+        let (purpose, name) = Self::ALL
+            .into_iter()
+            .find_map(|it| Some((it, folder.strip_prefix(it.prefix())?)))?;
+        let exporter = percent_decode_str(name).decode_utf8().ok()?.into_owned();
+        // Other spellings of the same name, such as `%61` for `a`, belong to no exporter.
+        (purpose.folder_of(&exporter) == folder).then_some((purpose, exporter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_log_has_its_own_folder() {
+        for id in [
+            "otlp_grpc",
+            "otlp_grpc/a b",
+            "otlp/../../etc",
+            "otlp/%2F",
+            "parca/ä",
+        ] {
+            for purpose in Purpose::ALL {
+                let folder = purpose.folder_of(id);
+                assert!(!folder.contains('/'), "{folder}");
+                assert_eq!(Purpose::of_folder(&folder), Some((purpose, id.to_owned())));
+            }
+        }
+        for folder in [
+            "lock",
+            "exporter_%",
+            "exporter_%4",
+            "exporter_%zz",
+            "exporter_%ff",
+            "exporter_%+5",
+            "exporter_%2f",
+            "exporter_%61",
+            "exporter_a b",
+        ] {
+            assert_eq!(Purpose::of_folder(folder), None, "{folder}");
+        }
     }
 }

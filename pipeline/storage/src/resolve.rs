@@ -2,44 +2,13 @@
 
 use std::io;
 
+use crate::bodies::{Bodies, Body};
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
     BadSegment, RECORD_HEADER, RecordHeader, Reference, SEGMENT_HEADER, SegmentHeader,
 };
 use crate::segment::{read_header, records_name, settled_name};
 use crate::walk::read_payload;
-
-/// What a reference leads to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Body {
-    /// Verified, if it was read.
-    Intact(Vec<u8>),
-    /// Its segment was removed, after all records that refer to it were settled, or by someone else, or a power loss came
-    /// before it was durable.
-    Missing,
-    Damaged,
-}
-
-/// Where bodies are looked up.
-pub trait Bodies: Sync {
-    /// Looks for a body of this length without reading it.
-    fn find(&self, reference: &Reference, len: u32) -> io::Result<Body>;
-    /// Reads and verifies a body of this length.
-    fn read(&self, reference: &Reference, len: u32) -> io::Result<Body>;
-}
-
-/// For logs that have no shared bodies.
-pub struct NoBodies;
-
-impl Bodies for NoBodies {
-    fn find(&self, _: &Reference, _: u32) -> io::Result<Body> {
-        Ok(Body::Missing)
-    }
-
-    fn read(&self, _: &Reference, _: u32) -> io::Result<Body> {
-        Ok(Body::Missing)
-    }
-}
 
 /// The files below a directory that another process may be using.
 pub struct BodiesOn<D>(pub D);

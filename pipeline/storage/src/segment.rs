@@ -5,16 +5,25 @@ use std::io;
 use std::sync::Arc;
 
 use crate::ahead::ReadAhead;
+use crate::bodies::{Bodies, Body};
 use crate::disk::{Disk, DiskFile};
 use crate::format::{
     BadSegment, Counts, RecordHeader, Reference, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
     VERSION, read_settled_entry, settled_entry,
 };
-use crate::resolve::{Bodies, Body};
 use crate::walk::{Step, Walk, read_payload};
 
 /// Maximum records per segment, so that its settled set fits into 8 KiB.
 pub const MAX_RECORDS: u32 = 1 << 16;
+
+/// Size limits of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Size on disk of all files, each record with its body.
+    pub max_bytes: u64,
+    /// Size at which a new segment starts.
+    pub segment_bytes: u64,
+}
 
 const RECORDS: &str = "segment";
 const SETTLED: &str = "settled";

@@ -21,15 +21,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use twox_hash::XxHash3_128;
 
+use crate::bodies::{Bodies, Body, NoBodies};
 use crate::disk::Disk;
 use crate::format::{
     BadSegment, Counts, RECORD_HEADER, RecordHeader, Reference, SEGMENT_HEADER, SegmentHeader,
     VERSION,
 };
-use crate::log::{Limits, OpenError, recover_segments};
 use crate::place::Place;
-use crate::resolve::{Bodies, Body, NoBodies, lies_in, read_body};
-use crate::segment::{MAX_RECORDS, Segment, numbers, records_name, remove_files, settled_name};
+use crate::recover::{OpenError, recover_segments};
+use crate::resolve::{lies_in, read_body};
+use crate::segment::{
+    Limits, MAX_RECORDS, Segment, numbers, records_name, remove_files, settled_name,
+};
 
 /// The directory of the bodies.
 pub const FOLDER: &str = "batches";

@@ -8,8 +8,7 @@ use profcol_ebpf_common::interpreter::hotspot::AddressRange;
 use profcol_ebpf_common::interpreter::thread_variable::{ThreadVariable, place};
 use profcol_elf::Mapping;
 
-use super::{Beam, Modules};
-use crate::interpreted_function::{Function, InterpretedFunction};
+use super::{Beam, BeamFunction, Modules};
 use crate::memory::{Memory, ProcessMemory};
 use crate::runtime_files::{Attached, RuntimeFiles, code_of};
 use crate::{FunctionError, SampledFunction};
@@ -207,13 +206,12 @@ impl BeamRuntime {
         &mut self,
         memory: &impl Memory,
         sampled: &SampledFunction,
-    ) -> Result<InterpretedFunction, FunctionError> {
+    ) -> Result<BeamFunction, FunctionError> {
         let SampledFunction {
             address,
             generation,
             ..
         } = *sampled;
-        let function = self.modules.function(memory, address, generation)?;
-        Ok(InterpretedFunction(Function::Beam(function)))
+        self.modules.function(memory, address, generation)
     }
 }

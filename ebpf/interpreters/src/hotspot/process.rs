@@ -7,7 +7,6 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_elf::Mapping;
 
 use super::{Code, HotSpot, Layout};
-use crate::interpreted_function::{Function, InterpretedFunction};
 use crate::memory::{Memory, ProcessMemory};
 use crate::runtime_files::{Attached, RuntimeFiles, code_of};
 use crate::{FunctionError, SampledFunction};
@@ -111,21 +110,20 @@ impl JavaRuntime {
         &self,
         memory: &impl Memory,
         sampled: &SampledFunction,
-    ) -> Result<InterpretedFunction, FunctionError> {
+    ) -> Result<Code, FunctionError> {
         let SampledFunction {
             runtime,
             address,
             generation,
             ..
         } = *sampled;
-        let code = Code::read(
+        Code::read(
             &self.layout,
             memory,
             self.bias,
             runtime,
             address,
             generation,
-        )?;
-        Ok(InterpretedFunction(Function::Java(code)))
+        )
     }
 }

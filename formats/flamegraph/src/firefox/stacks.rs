@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use indexmap::IndexSet;
 use profcol_profile::{Dictionary, LocationIdx, NamedLine, StackIdx};
 
-use super::tables::Shared;
-use crate::code::{Code, FrameKind};
+use super::tables::{Frame, Function, Shared};
+use crate::code::Code;
 use crate::frames::unnamed;
 use crate::model::ModelFrames;
 
@@ -23,24 +23,6 @@ pub(super) struct StackTable<'a> {
     locations: HashMap<LocationIdx, Vec<usize>>,
     stacks: HashMap<StackIdx, Option<usize>>,
     shared: Shared,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Function {
-    pub name: usize,
-    pub resource: Option<usize>,
-    pub source: Option<usize>,
-    pub line: Option<i64>,
-}
-
-/// A line of a function. Addresses are left out: they matter to symbolizers only.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Frame {
-    pub function: usize,
-    pub kind: FrameKind,
-    pub inline_depth: u32,
-    pub line: Option<i64>,
-    pub column: Option<i64>,
 }
 
 impl<'a> StackTable<'a> {

@@ -3,7 +3,6 @@
 
 use serde::Serialize;
 
-use super::stacks::{Frame, Function};
 use crate::code::FrameKind;
 
 pub(super) const VERSION: u32 = 60;
@@ -138,6 +137,25 @@ pub(super) struct Resources {
     pub host: Vec<Option<usize>>,
     #[serde(rename = "type")]
     pub kind: Vec<u32>,
+}
+
+/// A row of [`Functions`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Function {
+    pub name: usize,
+    pub resource: Option<usize>,
+    pub source: Option<usize>,
+    pub line: Option<i64>,
+}
+
+/// A row of [`Frames`]: a line of a function. Addresses are left out: they matter to symbolizers only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Frame {
+    pub function: usize,
+    pub kind: FrameKind,
+    pub inline_depth: u32,
+    pub line: Option<i64>,
+    pub column: Option<i64>,
 }
 
 /// Empty: functions have their names already.

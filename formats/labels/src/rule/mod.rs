@@ -1,6 +1,7 @@
 //! A single rule of Prometheus' `relabel_config`.
 
 mod case;
+mod groups;
 mod parts;
 mod pattern;
 mod syntax;
@@ -127,10 +128,10 @@ impl Rule {
         spec.validate()?;
         Ok(Self {
             target: match spec.action {
-                Action::Replace => Template::new(&spec.target_label, &pattern),
+                Action::Replace => Template::new(&spec.target_label, pattern.group_info()),
                 _ => Template::literal(&spec.target_label),
             },
-            replacement: Template::new(&spec.replacement, &pattern),
+            replacement: Template::new(&spec.replacement, pattern.group_info()),
             pattern,
             spec: spec.clone(),
         })

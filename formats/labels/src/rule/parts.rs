@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::pattern::{Spans, is_plain};
+use super::groups::Spans;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
@@ -167,6 +167,11 @@ fn words(text: &str) -> (String, &str) {
         }
         rest = letters.as_str();
     }
+}
+
+/// Whether the character is a literal in a pattern.
+pub(super) fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "_/:;,-@%=<> ".contains(c)
 }
 
 /// The last occurrence.

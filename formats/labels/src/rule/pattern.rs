@@ -4,13 +4,13 @@
 //! directly, without running a regular expression; any other pattern is first checked for its literal prefix.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use regex_automata::meta::Regex;
-use regex_automata::util::primitives::NonMaxUsize;
+use regex_automata::util::captures::GroupInfo;
 use regex_automata::{Input, PatternID};
 
-use super::parts::Parts;
+use super::groups::{FEW, Groups};
+use super::parts::{Parts, is_plain};
 use super::syntax;
 use super::template::Template;
 
@@ -28,26 +28,6 @@ enum Shape {
     Parts(Parts),
     /// Anything with this prefix.
     Other { start: String },
-}
-
-/// Number of slots on the stack: few patterns have more groups.
-const FEW: usize = 8;
-
-type Slot = Option<NonMaxUsize>;
-
-/// The whole match and its groups.
-pub(super) type Spans = [Option<Range<usize>>; 4];
-
-/// Whether the character is a literal in a pattern.
-pub(super) fn is_plain(c: char) -> bool {
-    c.is_alphanumeric() || "_/:;,-@%=<> ".contains(c)
-}
-
-/// The group positions of a match.
-pub enum Groups {
-    Spans(Spans),
-    Few([Slot; 2 * FEW]),
-    Many(Vec<Slot>),
 }
 
 impl Pattern {
@@ -105,17 +85,12 @@ impl Pattern {
         replaced
     }
 
-    /// The number of groups, including the whole match.
-    pub fn group_count(&self) -> usize {
-        self.regex.group_info().group_len(PatternID::ZERO)
-    }
-
-    pub fn group_named(&self, name: &str) -> Option<usize> {
-        self.regex.group_info().to_index(PatternID::ZERO, name)
+    pub fn group_info(&self) -> &GroupInfo {
+        self.regex.group_info()
     }
 
     fn search(&self, text: &str) -> Option<Groups> {
-        let count = 2 * self.group_count();
+        let count = 2 * self.group_info().group_len(PatternID::ZERO);
         let input = Input::new(text);
         if count <= 2 * FEW {
             let mut slots = [None; 2 * FEW];
@@ -126,19 +101,6 @@ impl Pattern {
         let mut slots = vec![None; count];
         self.regex.search_slots(&input, &mut slots)?;
         Some(Groups::Many(slots))
-    }
-}
-
-impl Groups {
-    pub fn span(&self, group: usize) -> Option<Range<usize>> {
-        let slots: &[Slot] = match self {
-            Groups::Spans(spans) => return spans.get(group)?.clone(),
-            Groups::Few(slots) => slots,
-            Groups::Many(slots) => slots,
-        };
-        let start = slots.get(2 * group).copied()??.get();
-        let end = slots.get(2 * group + 1).copied()??.get();
-        Some(start..end)
     }
 }
 

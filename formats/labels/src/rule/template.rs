@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::pattern::{Groups, Pattern};
+use regex_automata::PatternID;
+use regex_automata::util::captures::GroupInfo;
+
+use super::groups::Groups;
 
 #[derive(Clone, Debug)]
 pub struct Template(Vec<Part>);
@@ -14,8 +17,8 @@ enum Part {
 }
 
 impl Template {
-    /// References to groups that do not exist in `pattern` expand to nothing.
-    pub fn new(text: &str, pattern: &Pattern) -> Self {
+    /// References to groups that the pattern does not have expand to nothing.
+    pub fn new(text: &str, groups: &GroupInfo) -> Self {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -33,8 +36,10 @@ impl Template {
             };
             rest = after;
             let group = match number(name) {
-                Some(group) => Some(group).filter(|group| *group < pattern.group_count()),
-                None => pattern.group_named(name),
+                Some(group) => {
+                    Some(group).filter(|group| *group < groups.group_len(PatternID::ZERO))
+                }
+                None => groups.to_index(PatternID::ZERO, name),
             };
             if let Some(group) = group {
                 push_text(&mut parts, &mut plain);

@@ -12,10 +12,13 @@ use profcol_net::{
 use prost::Message;
 use tokio::time::timeout;
 
-use super::directory::Key;
-
 /// Timeout of a request.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of containers per runtime.
+pub const MAX_CONTAINERS: usize = 16_384;
+
+/// A container's name in a cgroup path: its id, or `namespace/id` if users choose the ids.
+pub type Key = String;
 
 /// Why a container runtime could not be queried.
 #[derive(Debug, thiserror::Error)]

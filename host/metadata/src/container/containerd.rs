@@ -11,10 +11,10 @@ use profcol_profile::Attributes;
 use prost::Message as _;
 
 use super::api::{
-    Change, ContainerName, RuntimeError, TIMEOUT, decode, grpc_client, subscribe, within_timeout,
+    Change, ContainerName, Key, MAX_CONTAINERS, RuntimeError, TIMEOUT, decode, grpc_client,
+    subscribe, within_timeout,
 };
 use super::description::{ContainerDescription, LabelFilter};
-use super::directory::{Key, MAX_CONTAINERS};
 use super::messages::containerd::{
     Container, ContainerEvent, Envelope, GetContainerRequest, GetContainerResponse,
     ListNamespacesResponse, SubscribeRequest,

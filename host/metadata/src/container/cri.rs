@@ -9,9 +9,10 @@ use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
 use profcol_profile::Attributes;
 use prost::Message as _;
 
-use super::api::{Change, ContainerName, RuntimeError, TIMEOUT, decode, grpc_client, subscribe};
+use super::api::{
+    Change, ContainerName, Key, RuntimeError, TIMEOUT, decode, grpc_client, subscribe,
+};
 use super::description::{ContainerDescription, LabelFilter};
-use super::directory::Key;
 use super::messages::cri::{
     Container, ContainerEventResponse, ContainerEventType, ContainerFilter, ListContainersRequest,
     ListContainersResponse, VersionResponse,

@@ -9,19 +9,15 @@ use profcol_processes::parents_and_names;
 use profcol_profile::Attributes;
 use tokio::sync::watch;
 
+use super::api::{Key, MAX_CONTAINERS};
 use super::runtime::{Protocol, Socket};
 use crate::cache::BoundedCache;
 
-/// Limit of containers per runtime.
-pub const MAX_CONTAINERS: usize = 16_384;
 /// Limit of ended containers.
 const MAX_ENDED: usize = 2048;
 
 /// Index of the reporting runtime; earlier ones in the configuration take precedence.
 pub type Source = usize;
-
-/// A container's name in a cgroup path: its id, or `namespace/id` if users choose the ids.
-pub type Key = String;
 
 pub struct Directory {
     state: Mutex<DirectoryState>,

@@ -11,9 +11,8 @@ use profcol_profile::Attributes;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::api::{Change, ContainerName, RuntimeError, within_timeout};
+use super::api::{Change, ContainerName, Key, RuntimeError, within_timeout};
 use super::description::{ContainerDescription, LabelFilter};
-use super::directory::Key;
 
 /// Container events only, as JSON in the query.
 const EVENTS: &str = "/events?filters=%7B%22type%22%3A%5B%22container%22%5D%7D";

@@ -20,9 +20,9 @@ use profcol_component::Meter;
 use profcol_processes::{Container, parents_and_names};
 use profcol_profile::{Attributes, Value};
 
-pub use self::api::RuntimeError;
+pub use self::api::{Key, MAX_CONTAINERS, RuntimeError};
 pub use self::description::LabelFilter;
-pub use self::directory::{Directory, Key, MAX_CONTAINERS};
+pub use self::directory::Directory;
 pub use self::runtime::{Protocol, Socket};
 pub use self::settings::{ContainerSettings, SocketsConfig, whole};
 pub use self::watch::Watch;

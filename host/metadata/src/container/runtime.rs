@@ -9,11 +9,10 @@ use profcol_net::grpc::Code;
 use profcol_profile::Attributes;
 use tokio::time::timeout;
 
-use super::api::{Change, ContainerName, RuntimeError};
+use super::api::{Change, ContainerName, Key, RuntimeError};
 use super::containerd::{self, Containerd};
 use super::cri::{self, Cri};
 use super::description::LabelFilter;
-use super::directory::Key;
 use super::docker::{self, Docker};
 use super::settings::SocketsConfig;
 

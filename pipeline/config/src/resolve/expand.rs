@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use super::retrieve::{Reader, Retrieved};
-use crate::node::{Location, MAX_DEPTH, MapEntry, Node, Value};
+use crate::node::{MAX_DEPTH, MapEntry, Node, Value};
 use crate::problem::{Problem, Problems};
-use crate::sources::MAX_TOTAL_BYTES;
+use crate::sources::{Location, MAX_TOTAL_BYTES};
 use crate::yaml;
 
 /// Maximum number of replacements per value; self-referencing variables reach it.

@@ -1,8 +1,9 @@
 //! Merges configurations: maps are merged key by key, everything else is replaced. An explicit null replaces too, so
 //! that `processors:` in a later file clears the section, and `processors: {}` does not.
 
-use crate::node::{Location, MAX_DEPTH, Map, MapEntry, Node, Value};
+use crate::node::{MAX_DEPTH, Map, MapEntry, Node, Value};
 use crate::problem::Problem;
+use crate::sources::Location;
 
 /// Merges `newer` into `base`.
 pub(super) fn merge(base: Node, newer: Node) -> Node {

@@ -11,9 +11,9 @@ mod retrieve;
 #[cfg(test)]
 mod tests;
 
-use crate::node::{Location, Map, Node, Value};
+use crate::node::{Map, Node, Value};
 use crate::problem::{Problem, Problems};
-use crate::sources::Sources;
+use crate::sources::{Location, Sources};
 
 pub use providers::{ConfigProviders, ProviderError, SystemProviders, content_hash};
 pub use retrieve::SCHEMES;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::providers::ConfigProviders;
 use super::{Note, NoteLevel, empty_map};
-use crate::node::{Location, Node};
+use crate::node::Node;
 use crate::problem::{MAX_PROBLEMS, Problem};
-use crate::sources::{SourceId, SourceLimitError, Sources};
+use crate::sources::{Location, SourceId, SourceLimitError, Sources};
 use crate::suggest::did_you_mean;
 use crate::values::Url;
 use crate::yaml::{self, Budget};

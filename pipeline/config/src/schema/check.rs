@@ -7,11 +7,11 @@
 use serde_json::Value as Json;
 
 use super::types::{Expected, Types, integer_range};
-use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, REFUSED, UNKNOWN, alternatives, follow};
+use super::{ALIASES, IGNORE_CASE, REFUSED, UNKNOWN, alternatives, follow};
 use crate::node::{Map, MapEntry, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::suggest::did_you_mean;
-use crate::values::{ComponentId, Duration, IdError, PipelineId, redact_url};
+use crate::values::{ComponentId, Duration, IdError, NULL_IS_PRESENT, PipelineId, redact_url};
 use crate::yaml::scalar::resolve;
 
 /// Longer lists of valid keys or values are not shown.

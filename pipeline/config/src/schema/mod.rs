@@ -16,8 +16,6 @@ pub use check::check;
 pub use options::{ConfigOption, options};
 pub use redact::redact;
 
-/// On a section: an empty key enables the section with its defaults (see [`Present`](crate::Present)).
-pub const NULL_IS_PRESENT: &str = "x-null-is-present";
 /// On an enum: `#[schemars(extend("x-ignore-case" = true))]` ignores the case of its values.
 pub const IGNORE_CASE: &str = "x-ignore-case";
 /// On a struct or an enum: accepted aliases, `#[schemars(extend("x-aliases" = {"old": "new"}))]`.

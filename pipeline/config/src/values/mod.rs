@@ -10,6 +10,6 @@ mod url;
 pub use duration::{Duration, DurationError};
 pub use headers::Headers;
 pub use ids::{ComponentId, IdError, PipelineId};
-pub use present::Present;
+pub use present::{NULL_IS_PRESENT, Present};
 pub use secret::{REDACTED, Secret};
 pub use url::{Url, redact_url};

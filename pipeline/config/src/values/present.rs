@@ -5,7 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::schema::NULL_IS_PRESENT;
+/// In the schema of a section: an empty key enables the section with its defaults.
+pub const NULL_IS_PRESENT: &str = "x-null-is-present";
 
 /// A section enabled by its key, even an empty one: `protocols: {grpc: }` enables grpc with its defaults, omitting
 /// `grpc` does not. (For all other fields an empty key keeps the default.)

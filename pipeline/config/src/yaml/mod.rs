@@ -13,9 +13,9 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use crate::node::{Location, MAX_DEPTH, Map, MapEntry, Node, Value};
+use crate::node::{MAX_DEPTH, Map, MapEntry, Node, Value};
 use crate::problem::Problem;
-use crate::sources::{SourceId, Sources};
+use crate::sources::{Location, SourceId, Sources};
 
 use self::syntax::{Mistake, SyntaxContext};
 

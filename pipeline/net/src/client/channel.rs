@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use h2::PingPong;
 use h2::client::SendRequest;
+use h2::{PingPong, Reason};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,9 +23,9 @@ use tracing::debug;
 use super::dial::{self, Address};
 use super::endpoint::{Endpoint, GrpcTarget};
 use super::error::{ConnectError, Http2Error, LookupError};
-use super::grpc::FailedAttempt;
 use super::proxy::Proxies;
 use super::settings::{Balancer, GrpcClientKeepalive};
+use crate::grpc::Status;
 use crate::grpc::frame::Framed;
 use crate::hint::Hint;
 use crate::io::{ReceivedAlert, Stream};
@@ -114,6 +114,13 @@ pub(super) struct Running {
     has_ended: AtomicBool,
 }
 
+/// A failed attempt.
+pub(super) struct FailedAttempt {
+    pub status: Status,
+    /// The call cannot have reached a server.
+    pub unsent: bool,
+}
+
 impl Connection {
     pub fn begin(&self) -> Running {
         self.shared.running.fetch_add(1, Relaxed);
@@ -175,6 +182,27 @@ impl Drop for Running {
         }
         self.shared.running.fetch_sub(1, Relaxed);
         self.shared.left.notify_one();
+    }
+}
+
+impl FailedAttempt {
+    pub fn non_retryable(status: Status) -> FailedAttempt {
+        FailedAttempt {
+            status,
+            unsent: false,
+        }
+    }
+}
+
+/// A broken stream says nothing about the data, so all such failures are retryable, unlike statuses from the server.
+impl From<h2::Error> for FailedAttempt {
+    fn from(error: h2::Error) -> FailedAttempt {
+        let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        let going_away = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+        FailedAttempt {
+            unsent: error.is_remote() && (refused || going_away),
+            status: Status::connection_lost(format!("transport: {error}")).with_source(error),
+        }
     }
 }
 

@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use h2::client::ResponseFuture;
-use h2::{Reason, RecvStream, SendStream};
+use h2::RecvStream;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use profcol_config::Url;
 use tokio::time::{sleep, timeout};
 
-use super::channel::{Channel, Connection, Http2Options, Running};
+use super::answer::{check_answer, outcome, unpack};
+use super::channel::{Channel, Connection, FailedAttempt, Http2Options};
 use super::endpoint::{GrpcTarget, TlsByScheme};
 use super::proxy::Proxies;
 use super::settings::GrpcClientSettings;
-use super::stream::GrpcStream;
+use super::stream::{GrpcStream, Opened};
 use super::{ClientError, MAX_RESPONSE};
 use crate::auth::{ClientAuth, ClientAuthError};
 use crate::chunks::Chunks;
-use crate::compress::{Encoding, Level, compress_async, decompress_answer};
-use crate::grpc::frame::{Assembler, Framed, Received};
+use crate::compress::{Encoding, Level, compress_async};
+use crate::grpc::frame::{Assembler, Framed};
 use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
 use crate::hint::Hint;
 use crate::message::Content;
@@ -77,21 +77,6 @@ pub struct GrpcClient {
     compression: Option<(Encoding, &'static str)>,
     wait_for_ready: bool,
     auth: Option<Arc<dyn ClientAuth>>,
-}
-
-/// A started call.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub answer: ResponseFuture,
-    pub sending: SendStream<Framed>,
-    pub running: Running,
-}
-
-/// A failed attempt.
-pub(super) struct FailedAttempt {
-    pub status: Status,
-    /// The call cannot have reached a server.
-    pub unsent: bool,
 }
 
 impl GrpcClient {
@@ -348,33 +333,6 @@ fn is_reserved(name: &HeaderName) -> bool {
         || name.as_str().starts_with("grpc-")
 }
 
-/// Checks that the response is gRPC and not an HTTP error.
-pub(super) fn check_answer(http: StatusCode, headers: &HeaderMap) -> Result<(), Status> {
-    if let Some(outcome) = Status::read_from(headers) {
-        return outcome;
-    }
-    if http != StatusCode::OK {
-        let message = format!("unexpected HTTP status code received from server: {http}");
-        return Err(Status::new(Code::from_http_answer(http), message));
-    }
-    if !grpc::is_grpc(headers.get(CONTENT_TYPE)) {
-        let found = headers.get(CONTENT_TYPE);
-        let message =
-            format!("unexpected content-type {found:?}; the endpoint does not serve gRPC");
-        return Err(Status::new(Code::Unknown, message));
-    }
-    Ok(())
-}
-
-/// The outcome of a call. Without a status it is unknown whether the call was handled, so it is retryable.
-pub(super) fn outcome(headers: &HeaderMap, trailers: &HeaderMap) -> Result<(), Status> {
-    let outcome = Status::read_from(trailers).or_else(|| Status::read_from(headers));
-    outcome.unwrap_or_else(|| {
-        let message = "server closed the stream without sending trailers";
-        Err(Status::connection_lost(message))
-    })
-}
-
 async fn read_reply(
     http: StatusCode,
     headers: HeaderMap,
@@ -401,43 +359,4 @@ async fn read_reply(
         headers,
         trailers,
     })
-}
-
-pub(super) async fn unpack(received: Received, headers: &HeaderMap) -> Result<Bytes, Status> {
-    if !received.compressed {
-        return Ok(received.payload);
-    }
-    let name = headers
-        .get(GRPC_ENCODING)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let Some(encoding) = Encoding::from_grpc(name) else {
-        let message = format!("grpc: Decompressor is not installed for grpc-encoding {name:?}");
-        return Err(Status::new(Code::Internal, message));
-    };
-    let plain = decompress_answer(encoding, &received.payload, MAX_RESPONSE).await;
-    plain.map_err(|error| {
-        Status::new(Code::Internal, format!("grpc: response {error}")).with_source(error)
-    })
-}
-
-impl FailedAttempt {
-    fn non_retryable(status: Status) -> FailedAttempt {
-        FailedAttempt {
-            status,
-            unsent: false,
-        }
-    }
-}
-
-/// A broken stream says nothing about the data, so all such failures are retryable, unlike statuses from the server.
-impl From<h2::Error> for FailedAttempt {
-    fn from(error: h2::Error) -> FailedAttempt {
-        let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-        let going_away = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
-        FailedAttempt {
-            unsent: error.is_remote() && (refused || going_away),
-            status: Status::connection_lost(format!("transport: {error}")).with_source(error),
-        }
-    }
 }

@@ -9,6 +9,7 @@
 //! Connections are opened on first use. A call that certainly reached no server is repeated on another connection; for
 //! other failures the caller decides with [`crate::retry`].
 
+mod answer;
 mod channel;
 mod dial;
 mod direct;
@@ -21,7 +22,7 @@ mod proxy;
 mod settings;
 mod stream;
 
-use crate::{EndpointError, SettingsError, UrlError};
+use crate::{EndpointError, ErrorAt, SettingsError, UrlError};
 
 pub use dial::lookup_within;
 pub use direct::{DirectHttp, DirectStream};
@@ -49,4 +50,14 @@ pub enum ClientError {
     Tls(#[from] crate::tls::TlsError),
     #[error(transparent)]
     Settings(#[from] SettingsError),
+}
+
+impl ClientError {
+    pub fn at(self, path: impl Into<String>) -> ErrorAt<Self> {
+        let separator = match self {
+            Self::Endpoint(_) | Self::Url(_) | Self::Tls(_) => "::",
+            Self::Settings(_) => ": ",
+        };
+        ErrorAt::new(path, separator, self)
+    }
 }

@@ -8,11 +8,19 @@ use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
 use super::MAX_RESPONSE;
+use super::answer::{check_answer, outcome, unpack};
 use super::channel::Running;
-use super::grpc::{Opened, check_answer, outcome, unpack};
 use crate::compress::{Encoding, Level, compress_async};
 use crate::grpc::frame::{Assembler, Framed};
 use crate::grpc::{Code, Status};
+
+/// A started call.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub answer: ResponseFuture,
+    pub sending: SendStream<Framed>,
+    pub running: Running,
+}
 
 /// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Stream identifier of snappy's framing format.
+const SNAPPY_STREAM: &[u8] = b"\xff\x06\x00\x00sNaPpY";
+
 /// A compression format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
@@ -51,7 +54,7 @@ impl Encoding {
             "gzip" => Some(Encoding::Gzip),
             "zlib" | "deflate" => Some(Encoding::Zlib),
             "zstd" => Some(Encoding::Zstd),
-            "snappy" if super::snappy::is_framed(body) => Some(Encoding::SnappyFramed),
+            "snappy" if body.starts_with(SNAPPY_STREAM) => Some(Encoding::SnappyFramed),
             "snappy" => Some(Encoding::Snappy),
             "x-snappy-framed" => Some(Encoding::SnappyFramed),
             "lz4" => Some(Encoding::Lz4),

@@ -8,13 +8,6 @@ use snap::write::FrameEncoder;
 
 use super::{DecompressError, Encoding, Room, read_all};
 
-/// Stream identifier of the framing format.
-const STREAM_HEADER: &[u8] = b"\xff\x06\x00\x00sNaPpY";
-
-pub(super) fn is_framed(bytes: &[u8]) -> bool {
-    bytes.starts_with(STREAM_HEADER)
-}
-
 pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
     raw::Encoder::new()
         .compress_vec(plain)

@@ -23,7 +23,7 @@ mod listen;
 mod settings;
 mod sockets;
 
-use crate::SettingsError;
+use crate::{ErrorAt, SettingsError};
 pub use accept::{Connection, ServerStats};
 pub(crate) use grpc::GRPC_ENCODING;
 pub use grpc::{GrpcRequest, GrpcServer, GrpcServerStream, GrpcService, unknown_method};
@@ -54,4 +54,15 @@ pub enum ServerError {
     Settings(#[from] SettingsError),
     #[error("`response_headers`: {0}")]
     ResponseHeaders(#[source] SettingsError),
+}
+
+impl ServerError {
+    pub fn at(self, path: impl Into<String>) -> ErrorAt<Self> {
+        let separator = match self {
+            Self::Bind(_) => "::endpoint: ",
+            Self::Tls(_) => "::",
+            Self::Settings(_) | Self::ResponseHeaders(_) => ": ",
+        };
+        ErrorAt::new(path, separator, self)
+    }
 }

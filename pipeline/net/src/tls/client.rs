@@ -67,9 +67,9 @@ impl ClientSide {
 
 fn build(settings: &ClientTls, protocols: &[&[u8]]) -> Result<ClientConfig, TlsError> {
     let protocol = settings.protocol();
-    let provider = load::provider(&protocol)?;
+    let provider = protocol.provider()?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&load::versions(&protocol)?)?;
+        .with_protocol_versions(&protocol.versions()?)?;
     let builder = if settings.insecure_skip_verify {
         let verifier = Arc::new(AcceptAnyCertificate(provider.clone()));
         builder

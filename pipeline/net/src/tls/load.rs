@@ -1,69 +1,15 @@
-//! Loads certificates, keys, roots and algorithms for rustls.
+//! Loads certificates, keys and roots for rustls.
 
-use std::sync::Arc;
-
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
-use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, SupportedProtocolVersion};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tracing::warn;
 
 use super::TlsError;
-use super::settings::{Pair, PemLocation, Protocol, Source, TlsVersion};
+use super::settings::{Pair, PemLocation, Source};
 use super::validity;
-
-/// The crypto provider with the configured algorithms.
-pub(super) fn provider(protocol: &Protocol<'_>) -> Result<Arc<CryptoProvider>, TlsError> {
-    let mut provider = ring::default_provider();
-    if !protocol.cipher_suites.is_empty() {
-        let mut chosen = Vec::new();
-        for name in protocol.cipher_suites {
-            let suite = provider
-                .cipher_suites
-                .iter()
-                .find(|suite| format!("{:?}", suite.suite()).replace("TLS13_", "TLS_") == *name);
-            let message = || TlsError::Settings(format!("invalid TLS cipher suite: {name:?}"));
-            chosen.push(*suite.ok_or_else(message)?);
-        }
-        provider
-            .cipher_suites
-            .retain(|suite| suite.tls13().is_some() || chosen.contains(suite));
-    }
-    if !protocol.curves.is_empty() {
-        let mut chosen = Vec::new();
-        for name in protocol.curves {
-            let group = provider.kx_groups.iter().find(|group| {
-                format!("{:?}", group.name())
-                    .replace("secp", "P")
-                    .replace("r1", "")
-                    == *name
-            });
-            let message = || {
-                TlsError::Settings(format!(
-                    "invalid curve type: {name}. Expected values are X25519, P256, P384"
-                ))
-            };
-            chosen.push(*group.ok_or_else(message)?);
-        }
-        provider.kx_groups = chosen;
-    }
-    Ok(Arc::new(provider))
-}
-
-pub(super) fn versions(
-    protocol: &Protocol<'_>,
-) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
-    match (protocol.min, protocol.max) {
-        (TlsVersion::V1_3, TlsVersion::V1_2) => Err(TlsError::Settings(
-            "invalid TLS configuration: min_version cannot be greater than max_version".to_owned(),
-        )),
-        (TlsVersion::V1_3, _) => Ok(vec![&TLS13]),
-        (_, TlsVersion::V1_2) => Ok(vec![&TLS12]),
-        (_, _) => Ok(vec![&TLS13, &TLS12]),
-    }
-}
 
 /// Reads a certificate chain and its key, and checks that they match.
 pub(super) fn certified_key(

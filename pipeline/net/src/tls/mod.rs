@@ -5,6 +5,7 @@
 
 mod client;
 mod load;
+mod protocol;
 mod reload;
 mod server;
 mod settings;
@@ -13,8 +14,9 @@ mod validity;
 use std::io;
 
 pub(crate) use client::ClientSide;
+pub use protocol::TlsVersion;
 pub(crate) use server::ServerSide;
-pub use settings::{ClientTls, ServerTls, TlsVersion};
+pub use settings::{ClientTls, ServerTls};
 
 /// Invalid TLS settings or files.
 #[derive(Debug, thiserror::Error)]

@@ -52,10 +52,10 @@ impl ServerSide {
 
 fn build(settings: &ServerTls, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
     let protocol = settings.protocol();
-    let provider = load::provider(&protocol)?;
+    let provider = protocol.provider()?;
     let certified = load::certified_key(&settings.pair()?, &provider)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&load::versions(&protocol)?)?;
+        .with_protocol_versions(&protocol.versions()?)?;
     let builder = match settings.client_ca() {
         None => builder.with_no_client_auth(),
         Some(ca) => {

@@ -6,7 +6,8 @@ use profcol_config::{Config, Duration, Problems, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{TlsError, load};
+use super::TlsError;
+use super::protocol::{Protocol, TlsVersion};
 use crate::settings::is_default;
 
 /// `tls` of a client.
@@ -104,19 +105,6 @@ pub struct ServerTls {
     pub reload_interval: Duration,
 }
 
-/// A TLS version; by default 1.2 as minimum, 1.3 as maximum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-unknown" = "unsupported TLS version:"))]
-pub enum TlsVersion {
-    #[default]
-    #[serde(rename = "")]
-    Unset,
-    #[serde(rename = "1.2")]
-    V1_2,
-    #[serde(rename = "1.3")]
-    V1_3,
-}
-
 /// The source of a PEM text.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
@@ -196,15 +184,6 @@ impl Pair {
     }
 }
 
-/// Settings common to clients and servers.
-#[derive(Clone, Debug)]
-pub(super) struct Protocol<'a> {
-    pub min: TlsVersion,
-    pub max: TlsVersion,
-    pub cipher_suites: &'a [String],
-    pub curves: &'a [String],
-}
-
 impl ClientTls {
     pub(super) fn pair(&self) -> Result<Option<Pair>, TlsError> {
         Pair::new(
@@ -260,7 +239,8 @@ impl Config for ClientTls {
     fn validate(&self, problems: &mut Problems) {
         check(self.ca(), problems);
         check(self.pair(), problems);
-        self.protocol().validate(self.reload_interval, problems);
+        check_protocol(&self.protocol(), problems);
+        check_reload_interval(self.reload_interval, problems);
     }
 }
 
@@ -270,17 +250,19 @@ impl Config for ServerTls {
         if self.client_ca_file_reload && self.client_ca_file.is_empty() {
             problems.add("client_ca_file_reload", "requires `client_ca_file`");
         }
-        self.protocol().validate(self.reload_interval, problems);
+        check_protocol(&self.protocol(), problems);
+        check_reload_interval(self.reload_interval, problems);
     }
 }
 
-impl Protocol<'_> {
-    fn validate(&self, reload_interval: Duration, problems: &mut Problems) {
-        check(load::versions(self), problems);
-        check(load::provider(self), problems);
-        if reload_interval.is_negative() {
-            problems.add("reload_interval", "must be non-negative");
-        }
+fn check_protocol(protocol: &Protocol<'_>, problems: &mut Problems) {
+    check(protocol.versions(), problems);
+    check(protocol.provider(), problems);
+}
+
+fn check_reload_interval(interval: Duration, problems: &mut Problems) {
+    if interval.is_negative() {
+        problems.add("reload_interval", "must be non-negative");
     }
 }
 

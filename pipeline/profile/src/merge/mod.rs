@@ -17,15 +17,13 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use foldhash::fast::RandomState;
 
 use crate::gc::without_unused;
-use crate::proto::WireError;
 use crate::select::Selection;
 use crate::{
     AttributeIdx, Interner, Model, Profile, Resource, ResourceProfiles, Samples, Scope,
-    ScopeProfiles, ValueType, wire,
+    ScopeProfiles, ValueType,
 };
 
 /// Merges all batches.
@@ -43,7 +41,7 @@ pub struct Merger {
     pub(crate) interner: Interner,
     pub(crate) selection: Selection,
     /// Whether there may be unreferenced rows.
-    unused_rows: bool,
+    pub(crate) unused_rows: bool,
     resources: Vec<MergedResource>,
     /// Positions of resources and scopes by their bytes, if these are self-contained.
     by_bytes: Positions<Box<[u8]>>,
@@ -111,12 +109,6 @@ impl Merger {
             }
         }
         self.selection = selection;
-    }
-
-    /// Adds a validated request without decoding it into a model. Only new rows take memory.
-    pub(crate) fn add_wire(&mut self, wire: &Bytes) -> Result<(), WireError> {
-        self.unused_rows = true;
-        wire::merge_into(self, wire)
     }
 
     /// The position of a resource or scope seen before with the same bytes.

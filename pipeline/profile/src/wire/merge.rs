@@ -9,8 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::decode::{self, RowQuality, StringLookup};
+use super::fields::{Rows, fields};
 use super::rows::{self, RowLists};
-use super::tables::{Request, Rows, Tables, collect_strings, fields};
+use super::tables::{Request, Tables, collect_strings};
 use super::tags::{dictionary, resource, resource_profiles, scope, scope_profiles};
 use super::value::{AnyValue, any_value};
 use crate::proto::WireError;
@@ -22,26 +23,29 @@ use crate::{
 
 const VALID: RowQuality = RowQuality::Valid;
 
-/// Adds the content of `wire`; fails only for unvalidated bytes.
-pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireError> {
-    let request = Request::read(wire)?;
-    let tables = Tables::of_valid(&request.dictionary)?;
-    let mut selection = std::mem::take(&mut merger.selection);
-    selection.clear_for_all();
-    let mut source = Source {
-        wire,
-        selection,
-        lists: RowLists::default(),
-        profile: Profile::default(),
-        head: Vec::new(),
-        indices: Vec::new(),
-    };
-    source.tables(&tables, &mut merger.interner)?;
-    for message in request.resources.iter() {
-        source.resource_profiles(message, merger)?;
+impl Merger {
+    /// Adds a validated request without decoding it into a model. Only new rows take memory.
+    pub(crate) fn add_wire(&mut self, wire: &Bytes) -> Result<(), WireError> {
+        self.unused_rows = true;
+        let request = Request::read(wire)?;
+        let tables = Tables::of_valid(&request.dictionary)?;
+        let mut selection = std::mem::take(&mut self.selection);
+        selection.clear_for_all();
+        let mut source = Source {
+            wire,
+            selection,
+            lists: RowLists::default(),
+            profile: Profile::default(),
+            head: Vec::new(),
+            indices: Vec::new(),
+        };
+        source.tables(&tables, &mut self.interner)?;
+        for message in request.resources.iter() {
+            source.resource_profiles(message, self)?;
+        }
+        self.selection = source.selection;
+        Ok(())
     }
-    merger.selection = source.selection;
-    Ok(())
 }
 
 struct Source<'a> {

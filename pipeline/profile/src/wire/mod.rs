@@ -13,6 +13,7 @@
 mod decode;
 mod encode;
 mod fast_path;
+mod fields;
 mod invalid;
 mod lengths;
 mod merge;
@@ -27,12 +28,12 @@ mod text;
 mod texts;
 mod validate;
 mod value;
+mod window;
 
-pub(crate) use decode::{RowQuality, Skip, decode};
+pub(crate) use decode::{Skip, decode};
 pub(crate) use encode::encode;
 pub use invalid::{Invalid, Reason};
 pub(crate) use lengths::RowLengths;
-pub(crate) use merge::merge_into;
 pub(crate) use resources::{decode_resource, encode_resource, resources, with_resources};
 pub(crate) use tables::{referenced_strings, table_lengths};
 pub use validate::Counts;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::decode;
 use super::encode::write_resource;
-use super::tables::{Request, Tables, collect_strings, fields};
+use super::fields::fields;
+use super::tables::{Request, Tables, collect_strings};
 use super::tags::{request, resource, resource_profiles};
 use crate::proto::{Reader, WireError, Writer, varint_len};
 use crate::{Resource, SharedResource, StringTable};

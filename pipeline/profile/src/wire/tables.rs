@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::fields::{Rows, fields};
 use super::rows;
 use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
 use super::text::is_text;
@@ -153,7 +154,7 @@ impl<'a> Tables<'a> {
         let mut rows = self.rows(dictionary::STRINGS);
         let mut marks = Vec::new();
         for row in (0..span.rows).step_by(ROWS_PER_MARK as usize) {
-            let at = (span.end - rows.reader.rest().len()) as u32;
+            let at = (span.end - rows.bytes_left()) as u32;
             marks.push(Mark { row, at });
             rows.by_ref().take(ROWS_PER_MARK as usize).for_each(drop);
         }
@@ -167,10 +168,7 @@ impl<'a> Tables<'a> {
 
     pub fn rows(&self, table: u32) -> Rows<'a> {
         let span = self.span(table);
-        Rows {
-            reader: Reader::new(&self.message[span.start..span.end]),
-            table,
-        }
+        fields(&self.message[span.start..span.end], table)
     }
 
     /// Encoded size of the rows.
@@ -181,51 +179,6 @@ impl<'a> Tables<'a> {
 
     fn span(&self, table: u32) -> Span {
         self.spans[tag::field(table) as usize]
-    }
-}
-
-/// The rows of one table.
-pub struct Rows<'a> {
-    reader: Reader<'a>,
-    table: u32,
-}
-
-impl<'a> Iterator for Rows<'a> {
-    type Item = Result<&'a [u8], WireError>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.reader.next_is(self.table) {
-            return Some(self.reader.bytes());
-        }
-        self.search()
-    }
-}
-
-impl<'a> Rows<'a> {
-    /// Finds the next row after other fields.
-    #[inline(never)]
-    fn search(&mut self) -> Option<Result<&'a [u8], WireError>> {
-        loop {
-            match self.reader.tag() {
-                Ok(Some(tag)) if tag == self.table => return Some(self.reader.bytes()),
-                Ok(Some(other)) => {
-                    if let Err(error) = self.reader.skip(other, 0) {
-                        return Some(Err(error));
-                    }
-                }
-                Ok(None) => return None,
-                Err(error) => return Some(Err(error)),
-            }
-        }
-    }
-}
-
-/// The fields `tag` of a message; others are skipped.
-pub fn fields(message: &[u8], tag: u32) -> Rows<'_> {
-    Rows {
-        reader: Reader::new(message),
-        table: tag,
     }
 }
 

@@ -4,11 +4,12 @@
 
 use bytes::Bytes;
 
+use super::Skip;
+use super::decode::RowQuality;
 use super::tags::{
     any_value, dictionary, list, profile, request, resource, resource_profiles, sample,
     scope_profiles, stack,
 };
-use super::{RowQuality, Skip};
 use crate::proto::{Writer, tag};
 use crate::{
     CompressedWire, KeyValue, Merger, Model, Profiles, Reason, Resource, SharedResource,

@@ -3,7 +3,7 @@
 //! Validation only compares attribute keys, which are few. So only the position of every 64th row is stored, and rows
 //! are counted from there.
 
-use super::tables::{Rows, fields};
+use super::fields::{Rows, fields};
 use super::tags::dictionary;
 use crate::StringIdx;
 

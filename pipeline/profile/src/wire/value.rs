@@ -1,6 +1,6 @@
 //! `AnyValue` and `KeyValue`, one level at a time.
 
-use super::tables::{Rows, fields};
+use super::fields::{Rows, fields};
 use super::tags::{any_value as tags, key_value as pair, list};
 use crate::StringIdx;
 use crate::proto::{Reader, WireError, tag};

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
-use crate::directory::{FsyncPolicy, Purpose, Storage, StorageOptions, WhenFull};
+use crate::directory::{FsyncPolicy, Storage, StorageOptions, WhenFull};
 use crate::format::{RECORD_HEADER, REFERENCE, SEGMENT_HEADER, SETTLED_ENTRY};
 use crate::log::{AppendError, Damage, FullCause, Log, Next, RecordPosition, Recovered};
+use crate::place::Purpose;
 use crate::segment::{records_name, settled_name};
 use crate::simulated::{Faults, Random, SimulatedDisk};
 use crate::tests::{counts_of, seeds};

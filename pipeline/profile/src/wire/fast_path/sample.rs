@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use super::{ASCENDING, DESCENDING, distinct_keys};
 use crate::wire::tags::sample as tags;
-use crate::wire::validate::Window;
+use crate::wire::window::Window;
 use crate::{AttributeIdx, LinkIdx, StackIdx, StringIdx};
 
 /// The parts of a sample left to check.

@@ -23,7 +23,6 @@ mod resources;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod window;
 
 use std::collections::BTreeMap;
 
@@ -39,7 +38,6 @@ use super::texts::Texts;
 use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
 use crate::proto::WireError;
 use crate::{Profile, ResourceProfiles, ScopeProfiles, StringIdx};
-pub(super) use window::Window;
 
 /// The counts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

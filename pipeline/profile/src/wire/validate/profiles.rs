@@ -1,10 +1,11 @@
 //! Profiles and samples.
 
-use super::{Walk, Window, id_length, once, utf8};
+use super::{Walk, id_length, once, utf8};
 use crate::proto::Reader;
+use crate::wire::fields::fields;
 use crate::wire::invalid::{Fault, Invalid, Reason, WithPath};
-use crate::wire::tables::fields;
 use crate::wire::tags::profile;
+use crate::wire::window::Window;
 use crate::wire::{fast_path, rows};
 
 impl Walk<'_> {

@@ -3,8 +3,8 @@
 use super::attributes::distinct_texts;
 use super::{Walk, once, utf8};
 use crate::proto::{Reader, WireError};
+use crate::wire::fields::fields;
 use crate::wire::invalid::{Invalid, Reason, WithPath};
-use crate::wire::tables::fields;
 use crate::wire::tags::{entity_ref, resource, resource_profiles, scope, scope_profiles};
 use crate::wire::value::{AnyValue, MAX_DEPTH, Pair, any_value, items, key_value};
 

@@ -5,14 +5,16 @@
 use profcol_profile::testkit::{in_descending_order, models};
 use proptest::prelude::*;
 
-use super::{Walk, Window};
+use super::Walk;
 use crate::proto::Writer;
 use crate::wire::fast_path;
+use crate::wire::fields::fields;
 use crate::wire::rows::{self, RowLists};
-use crate::wire::tables::{Request, Tables, fields};
+use crate::wire::tables::{Request, Tables};
 use crate::wire::tags::{
     attribute, dictionary, function, location, profile, resource_profiles, sample, scope_profiles,
 };
+use crate::wire::window::Window;
 
 /// Whether the fast path accepted the dictionary.
 fn check_dictionary(message: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 
 /// A time window, both ends inclusive; if empty, the end is before the start.
 #[derive(Clone, Copy)]
-pub(in crate::wire) struct Window {
+pub(super) struct Window {
     pub start: u64,
     pub end: u64,
 }
