@@ -4,13 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
-use profcol_test_harness::calls::python::{KIND, calls};
+use profcol_test_harness::calls::python::{KIND, calls, calls_in_threads};
 use profcol_test_harness::profile::Sample;
-use profcol_test_harness::support::skip;
+use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
 
 use crate::calls::{
@@ -28,9 +28,17 @@ pub struct Interpreter {
     pub minor: u32,
 }
 
-/// Each version once.
+/// Where [`tools`] have a whole Python.
+const PACKAGED: &str = "org/bytedeco/cpython/linux-x86_64";
+
+fn tools() -> PathBuf {
+    root().join("target/tools")
+}
+
+/// A version once from the system, and once from elsewhere.
 pub fn interpreters() -> Vec<Interpreter> {
-    let mut directories = vec![PathBuf::from("/usr/bin")];
+    let packaged = tools().join("python-3.14").join(PACKAGED).join("bin");
+    let mut directories = vec![PathBuf::from("/usr/bin"), packaged];
     if let Some(home) = std::env::home_dir() {
         let versions = fs::read_dir(home.join(".pyenv/versions"));
         let versions = versions.into_iter().flatten().flatten();
@@ -76,6 +84,121 @@ fn every_version_shows_exact_chains() {
         });
         drop(running);
         calls(minor).check(&profile, pid, &clock, &what);
+    }
+}
+
+/// A Python without a global lock: an executable that runs frozen programs, and the modules of the version with a lock.
+struct FreeThreaded {
+    minor: u32,
+    workshop: Workshop,
+    executable: PathBuf,
+}
+
+impl FreeThreaded {
+    /// Those below `target/tools`.
+    fn all() -> Vec<Self> {
+        let found = [13, 14].into_iter().filter_map(|minor| {
+            let executable = Self::libraries(minor).join(format!(
+                "../bases/console-cpython-3{minor}t-x86_64-linux-gnu"
+            ));
+            let workshop = Workshop::open();
+            let command = "cc -shared -fPIC -O1 start_python.c -ldl";
+            if !executable.exists() || !Self::modules(minor).exists() {
+                skip(&format!(
+                    "no free-threaded Python 3.{minor} below target/tools"
+                ));
+                return None;
+            }
+            workshop.build("start_python.so", command)?;
+            Some(Self {
+                minor,
+                workshop,
+                executable,
+            })
+        });
+        found.collect()
+    }
+
+    fn modules(minor: u32) -> PathBuf {
+        let whole = tools().join(format!("python-3.{minor}")).join(PACKAGED);
+        whole.join(format!("lib/python3.{minor}"))
+    }
+
+    fn libraries(minor: u32) -> PathBuf {
+        tools().join(format!("python-3.{minor}t/freeze_core/lib"))
+    }
+
+    /// Arguments of `env` that run this Python with these.
+    fn arguments(&self, arguments: &[&str]) -> Vec<String> {
+        let (modules, libraries) = (Self::modules(self.minor), Self::libraries(self.minor));
+        let mut all = vec![
+            format!(
+                "LD_PRELOAD={}",
+                self.workshop.path("start_python.so").display()
+            ),
+            // Not the modules of another Python.
+            format!("PYTHONHOME={}", self.workshop.path("home").display()),
+            format!("PYTHONPATH={}:{}", modules.display(), libraries.display()),
+            self.executable.display().to_string(),
+        ];
+        all.extend(arguments.iter().copied().map(str::to_owned));
+        all
+    }
+
+    /// `env`, which becomes this Python.
+    const PROGRAM: &str = "/usr/bin/env";
+}
+
+#[test]
+fn free_threaded_builds_show_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    for python in FreeThreaded::all() {
+        let what = format!("free-threaded Python 3.{}", python.minor);
+        let program = program();
+        let clock = Clock::new();
+        let arguments = python.arguments(&[program.to_str().unwrap(), "200"]);
+        let running = Running::start_with(&clock, FreeThreaded::PROGRAM.as_ref(), &arguments);
+        let pid = running.pid();
+        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+            clock.has_begun() && samples_with_table(profile, pid) >= MIN_SAMPLES
+        });
+        drop(running);
+        calls(python.minor).check(&profile, pid, &clock, &what);
+    }
+}
+
+/// Since 3.14 each thread runs instructions of its own.
+#[test]
+fn threads_without_a_global_lock_show_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    for python in FreeThreaded::all() {
+        let what = format!("threads of free-threaded Python 3.{}", python.minor);
+        let program = program();
+        let arguments = python.arguments(&[program.to_str().unwrap(), "200", "4"]);
+        let running = Running::start(FreeThreaded::PROGRAM.as_ref(), &arguments);
+        let pid = running.pid();
+        let chains = calls_in_threads(python.minor);
+        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+            let is_in_thread = |it: &Sample| it.pid == pid && (chains.is_of_thread)(it);
+            count(profile, is_in_thread) >= MIN_SAMPLES
+        });
+        drop(running);
+        chains.check_chains(&profile, pid, &what);
+    }
+}
+
+#[test]
+fn short_lived_functions_of_free_threaded_builds_do_not_mix_up_names() {
+    if !can_profile() {
+        return;
+    }
+    for python in FreeThreaded::all() {
+        let arguments = python.arguments(&["-c", CHURN]);
+        check_churn(FreeThreaded::PROGRAM.as_ref(), &arguments);
     }
 }
 
@@ -187,10 +310,16 @@ fn short_lived_functions_do_not_mix_up_names() {
     let Some(Interpreter { path, .. }) = any_interpreter() else {
         return;
     };
+    check_churn(&path, &["-c".to_owned(), CHURN.to_owned()]);
+}
+
+/// Checks the names of a program that runs [`CHURN`].
+fn check_churn(program: &Path, arguments: &[String]) {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     Churn {
         kind: KIND,
-        program: &path,
-        arguments: &["-c", CHURN],
+        program,
+        arguments: &arguments,
         no_name: "[python: no name]",
     }
     .check(|frames| {

@@ -390,7 +390,9 @@ impl Running {
                                 .is_some_and(Runtime::is_of_process);
                             if known.is_some() || is_of_process {
                                 let key = function_key(sample.process, &frame);
-                                interpreted.observe(key, sample.process.pid, known.as_ref());
+                                let position = frame.detail.position();
+                                let pid = sample.process.pid;
+                                interpreted.observe(key, position, pid, known.as_ref());
                             }
                         }
                     }
@@ -524,7 +526,7 @@ fn observe_methods(
         if let StackFrame::Native(frame) = frame
             && frame.file() == file_number::ANONYMOUS
         {
-            interpreted.observe(dotnet::method_key(process, frame), process.pid, None);
+            interpreted.observe(dotnet::method_key(process, frame), 0, process.pid, None);
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::{beam, luajit, perl, php, python, ruby, v8};
 const RECHECK_DELAY: Duration = Duration::from_secs(10);
 /// The delay for methods that are made at run time, and collected like other objects.
 const DYNAMIC_RECHECK_DELAY: Duration = Duration::from_millis(100);
+/// The delay for functions of Python that run in a new thread, whose instructions are not known yet.
+const NEW_COPY_DELAY: Duration = Duration::from_millis(10);
 
 /// The data of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,9 +154,10 @@ impl InterpretedFunction {
         }
     }
 
-    /// How long a name is used before it is read again.
-    pub(crate) fn recheck_delay(&self) -> Duration {
+    /// How long a name is used before it is read again, if the function is sampled at this position.
+    pub(crate) fn recheck_delay(&self, position: u32) -> Duration {
         match &self.0 {
+            Function::Python(code) if code.is_in_new_copy(position) => NEW_COPY_DELAY,
             Function::DotNet(function) if function.is_dynamic => DYNAMIC_RECHECK_DELAY,
             Function::DotNet(_) => RECHECK_DELAY,
             _ => Duration::MAX,

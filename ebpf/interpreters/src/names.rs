@@ -178,10 +178,11 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         Ok(Self { shared, requests })
     }
 
-    /// Requests the name of a sampled function.
+    /// Requests the name of a function that was sampled at this position.
     pub fn observe(
         &self,
         key: FunctionKey<K>,
+        position: u32,
         pid: u32,
         interpreter: Option<&Arc<DetectedInterpreter>>,
     ) {
@@ -192,7 +193,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
             match known.name {
                 Name::Failed(at) if at.elapsed() >= RETRY_DELAY => {}
                 Name::Read(ref function)
-                    if known.requested.elapsed() >= function.recheck_delay() => {}
+                    if known.requested.elapsed() >= function.recheck_delay(position) => {}
                 _ => return,
             }
         }
@@ -303,7 +304,9 @@ impl<K: Copy + Eq + Hash> State<K> {
                     Some(known) => Arc::clone(known),
                     None => {
                         self.counts.bytes += function.bytes() as u64;
-                        self.inherited.insert(shared, Arc::clone(&function));
+                        let before = self.inherited.insert(shared, Arc::clone(&function));
+                        let freed = before.map_or(0, |before| before.bytes() as u64);
+                        self.counts.bytes = self.counts.bytes.saturating_sub(freed);
                         function
                     }
                 })

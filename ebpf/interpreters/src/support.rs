@@ -28,11 +28,11 @@ impl Support {
                 runtime,
                 implementation: "CPython",
                 versions: range(&python::versions()),
-                tested: "3.8 to 3.13; on aarch64 with 3.11",
+                tested: "3.8 to 3.14, free-threaded 3.13 and 3.14; on aarch64 with 3.11",
                 names: "qualified since 3.11",
                 lines: "yes",
                 inlined: "",
-                unsupported: "free-threaded 3.14, its own JIT, suspended coroutines that await; builds with tail calls are not tested",
+                unsupported: "its own JIT, suspended coroutines that await; builds with tail calls are not tested",
             },
             Runtime::V8 => Self {
                 runtime,

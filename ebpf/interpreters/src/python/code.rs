@@ -2,7 +2,8 @@
 
 use profcol_ebpf_common::interpreter::python::{Identity, text as text_members};
 
-use super::layout::CodeLayout;
+use super::copies::Copies;
+use super::layout::{CodeLayout, References};
 use super::lines::Lines;
 use super::text;
 use crate::FunctionError;
@@ -10,9 +11,6 @@ use crate::memory::Memory;
 
 /// Maximum size of a line table.
 const MAX_LINE_TABLE: usize = 64 << 10;
-
-/// The reference count, the first member; freed memory has a pointer or zero there.
-const REFERENCES: usize = 8;
 
 /// Larger than the reference count of immortal objects.
 const MAX_REFERENCES: u64 = 1 << 34;
@@ -23,6 +21,8 @@ pub struct Code {
     pub file: String,
     pub first_line: u32,
     pub lines: Lines,
+    /// None in versions whose threads share the instructions.
+    pub copies: Option<Copies>,
 }
 
 impl Code {
@@ -44,7 +44,7 @@ impl Code {
         let members = &layout.code;
         let size = bytes_read(layout);
         let object = memory.bytes(address, size)?;
-        if !has_references(&object) {
+        if !layout.references.is_alive(&object) {
             return Err(FunctionError::Replaced);
         }
         let bytes = |at: u32| object.get(at as usize..);
@@ -68,30 +68,49 @@ impl Code {
         let lines = lines.map(|table| Lines::parse(layout.lines, first_line, &table));
         // Its data may have been freed before the read.
         let again = memory.bytes(address, size)?;
-        if !has_references(&again) || again.get(REFERENCES..) != object.get(REFERENCES..) {
+        let members_at = layout.references.end();
+        if !layout.references.is_alive(&again)
+            || again.get(members_at..) != object.get(members_at..)
+        {
             return Err(FunctionError::Replaced);
         }
+        let copies = members.copies.as_ref();
+        let copies = copies.map(|members| Copies::read(layout, members, memory, address));
         Ok(Self {
             name,
             file,
             first_line,
             // Lines are optional.
             lines: lines.unwrap_or_default(),
+            copies: copies.transpose()?,
         })
     }
 
     /// 0 if unknown.
     pub fn line(&self, position: u32) -> u32 {
-        // -1 means before the first instruction.
-        match position as i32 {
-            ..0 => self.first_line,
-            _ => self.lines.find(position),
+        match &self.copies {
+            Some(copies) => {
+                let index = copies.index(position);
+                index.map_or(0, |index| self.lines.find(index))
+            }
+            None => match position as i32 {
+                // -1 means before the first instruction.
+                ..0 => self.first_line,
+                _ => self.lines.find(position),
+            },
         }
+    }
+
+    /// Whether the instruction is in a copy that a thread made since this was read.
+    pub fn is_in_new_copy(&self, position: u32) -> bool {
+        let copies = self.copies.as_ref();
+        copies.is_some_and(|copies| copies.index(position).is_none())
     }
 
     /// Memory that it takes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
+        let copies = self.copies.as_ref().map_or(0, Copies::bytes);
+        size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes() + copies
     }
 }
 
@@ -142,10 +161,32 @@ fn text_identity(memory: &impl Memory, address: u64) -> [u64; 2] {
     }
 }
 
-/// Whether an object is in use.
-fn has_references(object: &[u8]) -> bool {
-    let count = object.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    count.is_some_and(|count| (1..MAX_REFERENCES).contains(&count))
+impl References {
+    /// The bytes of an object that change with its references.
+    fn end(self) -> usize {
+        match self {
+            Self::One => 8,
+            Self::Two => 32,
+        }
+    }
+
+    /// Whether an object is in use: freed memory has no references.
+    fn is_alive(self, object: &[u8]) -> bool {
+        match self {
+            // Freed memory has a pointer or zero there.
+            Self::One => {
+                let count = object.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+                count.is_some_and(|count| (1..MAX_REFERENCES).contains(&count))
+            }
+            Self::Two => {
+                let own = object.get(12..).and_then(<[u8]>::first_chunk);
+                let shared = object.get(16..).and_then(<[u8]>::first_chunk);
+                let own = own.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+                // The lowest two bits are flags.
+                own > 0 || shared.is_some_and(|bytes| i64::from_le_bytes(*bytes) >> 2 > 0)
+            }
+        }
+    }
 }
 
 fn line_table(

@@ -1,8 +1,16 @@
 //! Functions of the interpreter that only forward a call from one function of the program to another, or from
 //! `main` to the first one. They are redundant in a stack that has the functions themselves.
 
+/// Builds with tail calls have a function for each instruction, which jumps to that of the next one. The loop's own
+/// function calls the first, and keeps the marker of its frames.
+const INSTRUCTION: &str = "_TAIL_CALL_";
+
+pub fn is_one(name: &str) -> bool {
+    name.starts_with(INSTRUCTION) || NAMES.binary_search(&name).is_ok()
+}
+
 /// Sorted. Without compiler suffixes after a dot.
-pub const NAMES: &[&str] = &[
+const NAMES: &[&str] = &[
     "PyEval_EvalCode",
     "PyEval_EvalCodeEx",
     "PyEval_EvalFrame",

@@ -48,6 +48,7 @@ impl fmt::Display for Version {
 pub struct CodeLayout {
     pub lines: LineTable,
     pub code: CodeMembers,
+    pub references: References,
     /// The part that the BPF programs read, see [`Layout`].
     pub identity: IdentityMembers,
     pub bytes_size: u32,
@@ -64,6 +65,25 @@ pub struct CodeMembers {
     pub qualified_name: Option<u32>,
     pub line_table: u32,
     pub first_line: u32,
+    pub copies: Option<CopyMembers>,
+}
+
+/// The instructions of versions in which each thread may have a copy of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyMembers {
+    /// The pointer to the array of copies.
+    pub array: u32,
+    /// The first copy.
+    pub instructions: u32,
+}
+
+/// How objects count their references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum References {
+    /// In the first member.
+    One,
+    /// Free-threaded: those of the thread that made the object, and those of others.
+    Two,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +100,16 @@ pub struct TextLayout {
     pub state: u32,
     pub ascii_data: u32,
     pub other_data: u32,
+    pub flags: TextFlags,
+}
+
+/// Where the state of a string has its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextFlags {
+    /// Behind two bits on interning.
+    AfterBits,
+    /// Behind a byte on interning, which several threads may write.
+    AfterByte,
 }
 
 /// The format of the line table.
@@ -151,7 +181,9 @@ fn code_before_3_11(lines: LineTable) -> CodeLayout {
             qualified_name: None,
             line_table: 120,
             first_line: 40,
+            copies: None,
         },
+        references: References::One,
         identity: IdentityMembers {
             first: 40,
             second: 48,
@@ -164,6 +196,7 @@ fn code_before_3_11(lines: LineTable) -> CodeLayout {
             state: 32,
             ascii_data: 48,
             other_data: 72,
+            flags: TextFlags::AfterBits,
         },
     }
 }
@@ -208,6 +241,7 @@ fn code_3_11() -> CodeLayout {
             qualified_name: Some(128),
             line_table: 136,
             first_line: 72,
+            copies: None,
         },
         identity: IdentityMembers {
             first: 72,
@@ -281,6 +315,8 @@ pub struct DebugOffsets {
     pub code_line_table: usize,
     pub code_first_line: usize,
     pub code_adaptive: usize,
+    /// Since 3.14.
+    pub code_copies: Option<usize>,
     pub bytes_size: usize,
     pub bytes_data: usize,
     pub text_state: usize,
@@ -288,7 +324,8 @@ pub struct DebugOffsets {
     pub text_ascii_size: usize,
 }
 
-const FREE_THREADED: usize = 16;
+/// Where the table says whether the build is free-threaded.
+pub const FREE_THREADED: usize = 16;
 
 pub const OFFSETS_3_13: DebugOffsets = DebugOffsets {
     minor: 13,
@@ -310,6 +347,7 @@ pub const OFFSETS_3_13: DebugOffsets = DebugOffsets {
     code_line_table: 304,
     code_first_line: 312,
     code_adaptive: 344,
+    code_copies: None,
     bytes_size: 520,
     bytes_data: 528,
     text_state: 544,
@@ -337,6 +375,7 @@ pub const OFFSETS_3_14: DebugOffsets = DebugOffsets {
     code_line_table: 344,
     code_first_line: 352,
     code_adaptive: 384,
+    code_copies: Some(392),
     bytes_size: 600,
     bytes_data: 608,
     text_state: 624,
@@ -367,9 +406,6 @@ fn by_offsets(
         return Err("its offset table has a different version");
     }
     let is_free_threaded = word(FREE_THREADED).is_some_and(|flag| flag != 0);
-    if is_free_threaded && at.minor >= 14 {
-        return Err("free-threaded builds are not supported yet");
-    }
     let offset = |at: usize| match word(at) {
         Some(offset) if offset < MAX_OFFSET => Ok(offset as u32),
         _ => Err("its offset table contains an invalid offset"),
@@ -417,17 +453,30 @@ fn by_offsets(
         position_shift: 1,
     };
     debug_assert!(layout.identity_second + 4 <= IDENTITY_BYTES);
+    let copies = match at.code_copies {
+        Some(at) if is_free_threaded => Some(CopyMembers {
+            array: offset(at)?,
+            instructions: code_adaptive,
+        }),
+        _ => None,
+    };
     let members = CodeMembers {
-        size: code_adaptive,
+        // The array grows while the code runs.
+        size: copies.map_or(code_adaptive, |copies| copies.array),
         filename: offset(at.code_filename)?,
         name: offset(at.code_name)?,
         qualified_name: Some(offset(at.code_qualified_name)?),
         line_table: offset(at.code_line_table)?,
         first_line,
+        copies,
     };
     let code = CodeLayout {
         lines: LineTable::Locations,
         code: members,
+        references: match is_free_threaded {
+            true => References::Two,
+            false => References::One,
+        },
         identity: IdentityMembers {
             first: first_line,
             second: version,
@@ -440,6 +489,10 @@ fn by_offsets(
             state: offset(at.text_state)?,
             ascii_data: text_size,
             other_data: text_size + UTF8_MEMBERS,
+            flags: match copies {
+                Some(_) => TextFlags::AfterByte,
+                None => TextFlags::AfterBits,
+            },
         },
     };
     Ok((layout, code))

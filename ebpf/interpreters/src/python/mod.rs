@@ -5,11 +5,15 @@
 //! `Py_Version`. Since 3.13 the state begins with a table of its own offsets.
 
 mod code;
+mod copies;
 mod examples;
 mod forwarders;
 mod layout;
 mod lines;
 mod text;
+
+#[cfg(test)]
+mod tests;
 
 use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_elf::Source;
@@ -57,8 +61,7 @@ pub fn detect<S: Source + ?Sized>(
     let size = entry.size.min(jumps::MAX_FUNCTION_BYTES);
     let entry = entry.address..entry.address.saturating_add(size);
     let loops = jumps::parts(executable, entry, delta);
-    let is_forwarder = |name: &str| forwarders::NAMES.binary_search(&name).is_ok();
-    let forwarders = executable.functions_named(is_forwarder).into_iter();
+    let forwarders = executable.functions_named(forwarders::is_one).into_iter();
     let forwarders =
         forwarders.map(|(range, _)| range.start.wrapping_sub(delta)..range.end.wrapping_sub(delta));
     Ok(Some(DetectedInterpreter {

@@ -1,6 +1,6 @@
 //! Strings: `PyUnicodeObject`, in the kinds that the compiler uses for names.
 
-use super::layout::TextLayout;
+use super::layout::{TextFlags, TextLayout};
 use crate::FunctionError;
 use crate::memory::Memory;
 
@@ -10,8 +10,10 @@ const MAX_CHARACTERS: usize = 1024;
 /// Bytes that include all members of the object.
 const OBJECT_BYTES: usize = 64;
 
-const COMPACT: u32 = 1 << 5;
-const ASCII: u32 = 1 << 6;
+/// The number of bytes of a character.
+const KIND: u32 = 7;
+const COMPACT: u32 = 1 << 3;
+const ASCII: u32 = 1 << 4;
 
 pub fn read(
     layout: &TextLayout,
@@ -26,15 +28,18 @@ pub fn read(
     let (Some(length), Some(state)) = (word(layout.length), word(layout.state)) else {
         return Err(FunctionError::Invalid("a string"));
     };
-    let state = state as u32;
-    if state & COMPACT == 0 {
+    let flags = match layout.flags {
+        TextFlags::AfterBits => state as u32 >> 2,
+        TextFlags::AfterByte => state as u32 >> 8,
+    };
+    if flags & COMPACT == 0 {
         return Err(FunctionError::Invalid("a string"));
     }
     let count = usize::try_from(length)
         .unwrap_or(usize::MAX)
         .min(MAX_CHARACTERS);
-    let kind = (state >> 2 & 7) as usize;
-    let (data, width) = match (state & ASCII != 0, kind) {
+    let kind = (flags & KIND) as usize;
+    let (data, width) = match (flags & ASCII != 0, kind) {
         (true, _) => (layout.ascii_data, 1),
         (false, 1 | 2 | 4) => (layout.other_data, kind),
         _ => return Err(FunctionError::Invalid("a string")),

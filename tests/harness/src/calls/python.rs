@@ -36,9 +36,12 @@ const CHAINS: &[&[&str]] = &[
 ];
 pub const KIND: &str = "cpython";
 
+/// The chain of tasks, which threads do not run.
+const TASKS: &str = "by_tasks";
+
 /// The whole chain from `burn` to the outermost function.
-fn expected(way: &str, minor: u32) -> Vec<String> {
-    let mut chain = chain_of(way, CHAINS, &["main", "<module>"]);
+fn expected(way: &str, minor: u32, callers: &[&str]) -> Vec<String> {
+    let mut chain = chain_of(way, CHAINS, callers);
     if minor < 11 {
         for name in &mut chain {
             *name = name.rsplit('.').next().unwrap_or(name).to_owned();
@@ -53,17 +56,35 @@ pub fn calls(minor: u32) -> Calls {
         kind: KIND,
         program: "calls.py",
         ways: CHAINS.len() + 1,
-        chain: Box::new(move |way| expected(way, minor)),
+        chain: Box::new(move |way| expected(way, minor, &["main", "<module>"])),
         is_of_program: |_| true,
         name: |name| name,
         is_elsewhere: |frame| {
             let file = &frame.source.0;
-            file == "<made up>" || file.contains("/asyncio/")
+            file == "<made up>" || file.contains("/asyncio/") || file.ends_with("/threading.py")
         },
         ends: &[],
         flawed: &[],
         lacking: 0,
         is_scheduled: false,
         is_of_thread: is_main_thread,
+    }
+}
+
+/// The same, of a program that runs its chains in threads.
+pub fn calls_in_threads(minor: u32) -> Calls {
+    let callers = &[
+        "main",
+        "in_thread",
+        "Thread.run",
+        "Thread._bootstrap_inner",
+        "Thread._bootstrap",
+    ];
+    let ways = CHAINS.iter().filter(|chain| chain.last() != Some(&TASKS));
+    Calls {
+        ways: ways.count() + 1,
+        chain: Box::new(move |way| expected(way, minor, callers)),
+        is_of_thread: |sample| !is_main_thread(sample),
+        ..calls(minor)
     }
 }
