@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{
-    bpf, errors, globals, layers as direction, module_docs, process, protobuf as messages,
+    bpf, circles, errors, globals, layers as direction, module_docs, process, protobuf as messages,
     siblings, unsafe_code, unused as dependencies,
 };
 
@@ -43,9 +43,10 @@ pub fn clippy(workspace: &Workspace) -> Result<()> {
 
 pub fn layers(workspace: &Workspace) -> Result<()> {
     println!(
-        "$ dependency direction, unsafe code, global state, causes of errors, what each file is for, and no references between sibling components"
+        "$ dependency direction, circles of modules, unsafe code, global state, causes of errors, what each file is for, and no references between sibling components"
     );
     let mut problems = direction::violations(workspace)?;
+    problems.extend(circles::violations(workspace)?);
     problems.extend(unsafe_code::violations(workspace)?);
     problems.extend(globals::violations(workspace)?);
     problems.extend(errors::violations(workspace)?);

@@ -11,6 +11,7 @@
 mod bench;
 mod bpf;
 mod check;
+mod circles;
 mod cross;
 mod deny;
 mod dist;
@@ -24,6 +25,7 @@ mod kernels;
 mod kubernetes;
 mod layers;
 mod module_docs;
+mod modules;
 mod new;
 mod nightly;
 mod peers;
@@ -57,8 +59,8 @@ usage: cargo xtask <command>
              packages, the longest tests and long fuzzing (about two hours; --list prints it)
   fmt        check formatting
   clippy     clippy, warnings denied
-  layers     dependency direction between crates, places of unsafe code and global state, causes that errors keep, and no references
-             between sibling components
+  layers     dependency direction between crates, no circles of modules, places of unsafe code and global state, causes that errors
+             keep, and no references between sibling components
   unused     unused dependencies
   protobuf   declarations of protobuf messages that differ from the projects' own
   deny       licences, sources and bans of the dependencies (cargo-deny)

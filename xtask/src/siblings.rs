@@ -127,7 +127,7 @@ fn group_names(group: &str) -> Vec<&str> {
     names
 }
 
-fn identifier(text: &str) -> Option<&str> {
+pub fn identifier(text: &str) -> Option<&str> {
     let end = text
         .find(|c: char| !c.is_alphanumeric() && c != '_')
         .unwrap_or(text.len());

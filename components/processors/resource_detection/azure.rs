@@ -2,12 +2,21 @@
 
 use http::Method;
 use profcol_profile::{Attributes, KeyValue};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::config::AzureConfig;
 use super::error::{DetectionError, ResponseError};
 use super::metadata::{Service, attributes, matches_any};
-use super::switches::AttributeDefaults;
+use super::switches::{AttributeDefaults, Switches};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct AzureConfig {
+    /// The VM tags to add as `azure.tag.<key>`: regular expressions for their keys.
+    pub tags: Vec<String>,
+    /// Which attributes to add: `<name>: {enabled: false}`.
+    pub resource_attributes: Switches,
+}
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("cloud.provider", true),

@@ -5,8 +5,13 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::switches::Switches;
-use super::{azure, docker, ec2, gcp, own_container, system};
+use super::azure::{self, AzureConfig};
+use super::docker::{self, DockerConfig};
+use super::ec2::{self, Ec2Config};
+use super::env::EnvConfig;
+use super::gcp::{self, GcpConfig};
+use super::own_container::{self, OwnContainerConfig};
+use super::system::{self, SystemConfig};
 
 /// Adds attributes of the host, its environment and its cloud.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -62,82 +67,6 @@ pub enum Detector {
     Azure,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct EnvConfig {
-    /// Add only these attributes; absent means all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allowlist: Option<Vec<String>>,
-}
-
-#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct SystemConfig {
-    /// The sources of `host.name`; the first with a result wins.
-    pub hostname_sources: Vec<HostnameSource>,
-    /// Which attributes to add: `<name>: {enabled: true}`.
-    pub resource_attributes: Switches,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[schemars(extend("x-unknown" = "invalid hostname source:"))]
-pub enum HostnameSource {
-    /// The kernel's host name.
-    Os,
-    /// The fully qualified name: from `/etc/hosts`, else the canonical name in DNS, else a reverse lookup of the
-    /// host's addresses.
-    Dns,
-    /// The canonical name in DNS.
-    Cname,
-    /// A reverse lookup of the host's addresses; the first with a name wins.
-    Lookup,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct DockerConfig {
-    /// Which attributes to add: `<name>: {enabled: true}`.
-    pub resource_attributes: Switches,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct OwnContainerConfig {
-    /// Which attributes to add: `<name>: {enabled: false}`.
-    pub resource_attributes: Switches,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct Ec2Config {
-    /// The instance tags to add as `ec2.tag.<key>`: regular expressions for their keys.
-    pub tags: Vec<String>,
-    /// Read the tags from the instance metadata; required for `tags`.
-    pub tags_from_imds: bool,
-    /// Which attributes to add: `<name>: {enabled: false}`.
-    pub resource_attributes: Switches,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-#[schemars(extend("x-refused" = {
-    "labels": "instance labels are only in Google's Compute API, which is not queried; remove it",
-}))]
-pub struct GcpConfig {
-    /// Which attributes to add: `<name>: {enabled: false}`.
-    pub resource_attributes: Switches,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct AzureConfig {
-    /// The VM tags to add as `azure.tag.<key>`: regular expressions for their keys.
-    pub tags: Vec<String>,
-    /// Which attributes to add: `<name>: {enabled: false}`.
-    pub resource_attributes: Switches,
-}
-
 impl Default for ResourceDetectionConfig {
     fn default() -> Self {
         Self {
@@ -152,15 +81,6 @@ impl Default for ResourceDetectionConfig {
             ec2: Ec2Config::default(),
             gcp: GcpConfig::default(),
             azure: AzureConfig::default(),
-        }
-    }
-}
-
-impl Default for SystemConfig {
-    fn default() -> Self {
-        Self {
-            hostname_sources: vec![HostnameSource::Dns, HostnameSource::Os],
-            resource_attributes: Switches::default(),
         }
     }
 }

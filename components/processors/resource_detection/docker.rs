@@ -2,13 +2,21 @@
 
 use http::Method;
 use profcol_profile::{Attributes, KeyValue, Value};
-use serde::Deserialize;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::error::{DetectionError, ResponseError};
 use super::metadata::{Service, attributes};
 use super::switches::{AttributeDefaults, Switches};
 use profcol_metadata::Image;
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct DockerConfig {
+    /// Which attributes to add: `<name>: {enabled: true}`.
+    pub resource_attributes: Switches,
+}
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("host.name", true),

@@ -2,12 +2,23 @@
 
 use http::{Method, StatusCode};
 use profcol_profile::{Attributes, KeyValue};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::config::Ec2Config;
 use super::error::{DetectionError, ResponseError};
 use super::metadata::{Service, attributes, matches_any};
-use super::switches::AttributeDefaults;
+use super::switches::{AttributeDefaults, Switches};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct Ec2Config {
+    /// The instance tags to add as `ec2.tag.<key>`: regular expressions for their keys.
+    pub tags: Vec<String>,
+    /// Read the tags from the instance metadata; required for `tags`.
+    pub tags_from_imds: bool,
+    /// Which attributes to add: `<name>: {enabled: false}`.
+    pub resource_attributes: Switches,
+}
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("cloud.provider", true),

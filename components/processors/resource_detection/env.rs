@@ -2,9 +2,18 @@
 
 use profcol_profile::Attributes;
 
-use super::config::EnvConfig;
 use super::error::DetectionError;
 use profcol_metadata::otel_resource_attributes::parse;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct EnvConfig {
+    /// Add only these attributes; absent means all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowlist: Option<Vec<String>>,
+}
 
 /// The second is the former name.
 const VARIABLES: [&str; 2] = ["OTEL_RESOURCE_ATTRIBUTES", "OTEL_RESOURCE"];

@@ -2,11 +2,22 @@
 
 use http::{Method, StatusCode};
 use profcol_profile::Attributes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::config::GcpConfig;
 use super::error::{DetectionError, ResponseError};
 use super::metadata::{Service, attributes};
-use super::switches::AttributeDefaults;
+use super::switches::{AttributeDefaults, Switches};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+#[schemars(extend("x-refused" = {
+    "labels": "instance labels are only in Google's Compute API, which is not queried; remove it",
+}))]
+pub struct GcpConfig {
+    /// Which attributes to add: `<name>: {enabled: false}`.
+    pub resource_attributes: Switches,
+}
 
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("cloud.provider", true),

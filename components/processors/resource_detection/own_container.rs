@@ -4,8 +4,17 @@ use std::fs;
 
 use profcol_processes::{cgroup_in, container, is_container_id};
 use profcol_profile::{Attributes, KeyValue};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::switches::{AttributeDefaults, Switches};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct OwnContainerConfig {
+    /// Which attributes to add: `<name>: {enabled: false}`.
+    pub resource_attributes: Switches,
+}
 
 pub(super) const ATTRIBUTES: AttributeDefaults =
     &[("container.id", true), ("container.runtime.name", true)];

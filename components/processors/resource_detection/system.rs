@@ -7,11 +7,45 @@ use std::path::Path;
 
 use profcol_processes::Host;
 use profcol_profile::{Attributes, KeyValue, Value};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::config::{HostnameSource, SystemConfig};
 use super::error::DetectionError;
 use super::network::Network;
-use super::switches::AttributeDefaults;
+use super::switches::{AttributeDefaults, Switches};
+
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct SystemConfig {
+    /// The sources of `host.name`; the first with a result wins.
+    pub hostname_sources: Vec<HostnameSource>,
+    /// Which attributes to add: `<name>: {enabled: true}`.
+    pub resource_attributes: Switches,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[schemars(extend("x-unknown" = "invalid hostname source:"))]
+pub enum HostnameSource {
+    /// The kernel's host name.
+    Os,
+    /// The fully qualified name: from `/etc/hosts`, else the canonical name in DNS, else a reverse lookup of the
+    /// host's addresses.
+    Dns,
+    /// The canonical name in DNS.
+    Cname,
+    /// A reverse lookup of the host's addresses; the first with a name wins.
+    Lookup,
+}
+
+impl Default for SystemConfig {
+    fn default() -> Self {
+        Self {
+            hostname_sources: vec![HostnameSource::Dns, HostnameSource::Os],
+            resource_attributes: Switches::default(),
+        }
+    }
+}
 
 /// The Collector's, and the kernel's release and machine as in `uname`.
 pub(super) const ATTRIBUTES: AttributeDefaults = &[
