@@ -96,3 +96,13 @@ const NAMES: &[&str] = &[
 fn the_names_are_sorted() {
     assert!(NAMES.is_sorted());
 }
+
+#[test]
+fn functions_of_instructions_are_known_by_their_prefix() {
+    let names = [
+        "_TAIL_CALL_BINARY_OP",
+        "_PyEval_Vector",
+        "_PyEval_EvalFrameDefault",
+    ];
+    assert_eq!(names.map(is_one), [true, true, false]);
+}
