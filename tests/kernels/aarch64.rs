@@ -1,6 +1,7 @@
 //! aarch64: programs with known chains, with signed return addresses, on kernels with 48-bit addresses and tables in
 //! blocks, and with 52-bit addresses and an arena; and programs of interpreted languages.
 
+use std::fs;
 use std::path::Path;
 
 use profcol_test_harness::calls::{javascript, names_of, php, python};
@@ -89,19 +90,40 @@ fn samples_interpreters_of_aarch64() {
     let guest = guest(&directory);
     let mut list = String::new();
     let languages = [
-        ("python", "/usr/bin/python3.11", "-S", python::calls(11)),
-        ("php", "/usr/bin/php8.2", "-n", php::calls()),
+        (
+            "python",
+            "/usr/bin/python3.11",
+            "-S",
+            "SLICE_NS = 20_000_000",
+            python::calls(11),
+        ),
+        (
+            "php",
+            "/usr/bin/php8.2",
+            "-n",
+            "SLICE = 20_000_000",
+            php::calls(),
+        ),
         (
             "node",
             "/usr/bin/node",
             "--no-warnings",
+            "SLICE_MS = 20",
             javascript::calls(),
         ),
     ];
-    for (name, executable, option, calls) in &languages {
+    for (name, executable, option, slice, calls) in &languages {
         guest.add_all(&directory.join(name));
         let program = calls.path();
         guest.add(&program, &program);
+        // What programs do between their chains takes longer on an emulated machine, so the chains take longer, too.
+        let text = fs::read_to_string(&program).unwrap();
+        let slower = text.replacen(slice, &slice.replace("20", "200"), 1);
+        assert_ne!(text, slower, "{slice}");
+        guest.write(
+            program.strip_prefix("/").unwrap().to_str().unwrap(),
+            &slower,
+        );
         list += &format!("{executable} {option} {} 600\n", program.display());
     }
     guest.write("etc/programs", &list);
@@ -110,7 +132,7 @@ fn samples_interpreters_of_aarch64() {
     check_run(&ran, version, "arena");
     let mut profile = Profile::default();
     profile.read_on(&ran.profiles);
-    for (name, executable, _, calls) in &languages {
+    for (name, executable, _, _, calls) in &languages {
         let samples = profile.samples.iter();
         let samples = samples.filter(|sample| sample.executable == *executable);
         let has_begun = |sample: &Sample| {

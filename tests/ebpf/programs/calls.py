@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-SLICE_NS = int(os.environ.get("PROFCOL_TEST_SLICE_NS", 20_000_000))
+SLICE_NS = 20_000_000
 # In innermost functions.
 burned_ns = 0
 
