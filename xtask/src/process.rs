@@ -69,6 +69,22 @@ fn check(status: ExitStatus, line: &str) -> Result<()> {
     }
 }
 
+/// The same command, which leaves the CPUs to others.
+pub fn at_low_priority(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        nice.current_dir(directory);
+    }
+    nice
+}
+
 /// Runs commands at the same time. Prints the output of each when it has ended.
 pub fn run_all_at_once(commands: Vec<Command>) -> Vec<Ended> {
     let running: Vec<_> = commands

@@ -166,6 +166,7 @@ fn run_all(workspace: &Workspace, report: &mut Report, skips: &Path) -> Result<(
             cargo_test(&["--doc"]),
             cargo_test(&other_targets(workspace)),
         ];
+        let rest = rest.iter().map(process::at_low_priority);
         let mut ended = process::run_all_at_once(waiting.chain(rest).collect());
         let of_host = HOST_TESTS.iter().flat_map(|test| ["--test", test]);
         let of_host: Vec<&str> = of_host.collect();
