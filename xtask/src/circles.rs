@@ -74,7 +74,7 @@ const ROOMS: &[&str] = &[
     "xtask",
 ];
 
-/// Modules of one parent, each of which depends on all others, if only through them.
+/// Sibling modules that all depend on each other, directly or through one another.
 struct Circle {
     parent: String,
     modules: BTreeSet<String>,

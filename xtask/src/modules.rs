@@ -114,27 +114,34 @@ impl Modules {
     }
 }
 
-/// The code without comments and without the items that only tests have. It relies on rustfmt: an item ends in a line
-/// that is indented as its first one.
+/// The code without comments and without the items that only tests have.
 fn without_tests(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut lines = text
-        .lines()
-        .map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    let lines = text.lines();
+    let code = lines.map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    without_items(code, is_of_tests)
+}
+
+/// Leaves out the items below lines with a mark. It relies on rustfmt: an item ends in a line that is indented as its
+/// first one.
+pub fn without_items<'t>(
+    mut lines: impl Iterator<Item = &'t str>,
+    is_mark: impl Fn(&str) -> bool,
+) -> String {
+    let mut kept = String::new();
     while let Some(line) = lines.next() {
-        if is_of_tests(line) {
-            let ends_item = |next: &str| {
+        if is_mark(line) {
+            let ends_item = |next: &&str| {
                 let item = next.trim();
                 let ends = item.starts_with('}') || item.ends_with([';', ',', '}']);
                 ends && indentation(next) == indentation(line)
             };
-            let _item = lines.find(|next| ends_item(next));
+            let _item = lines.by_ref().find(ends_item);
         } else {
-            code.push_str(line);
-            code.push('\n');
+            kept.push_str(line);
+            kept.push('\n');
         }
     }
-    code
+    kept
 }
 
 fn is_of_tests(line: &str) -> bool {

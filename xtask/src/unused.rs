@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::modules::without_items;
 use crate::siblings::sources;
 use crate::workspace::{Package, Target, Workspace};
 
@@ -135,23 +136,9 @@ fn test_modules(file: &Path, text: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A file without the items for tests, as `rustfmt` indents them.
+/// A file without the items for tests. What a feature compiles, too, stays.
 fn without_tests(text: &str) -> String {
-    let mut kept = String::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() != ONLY_TEST {
-            kept.push_str(line);
-            kept.push('\n');
-            continue;
-        }
-        let indent = line.len() - line.trim_start().len();
-        let is_end = |line: &str| {
-            line.len() - line.trim_start().len() == indent && line.ends_with(['}', ';', ','])
-        };
-        let _ = lines.by_ref().find(|line| is_end(line));
-    }
-    kept
+    without_items(text.lines(), |line| line.trim() == ONLY_TEST)
 }
 
 fn read(file: &Path) -> Result<String> {
