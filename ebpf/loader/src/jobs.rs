@@ -106,11 +106,11 @@ impl JobQueue {
         Ok(())
     }
 
-    pub fn request_page(&self, number: u32, page: u64) {
+    pub fn request_pages(&self, pages: BTreeSet<(u32, u64)>) {
         let mut state = self.state.lock();
-        if state.pages.len() < MAX_PAGES && state.pages.insert((number, page)) {
-            self.changed.notify_one();
-        }
+        let room = MAX_PAGES.saturating_sub(state.pages.len());
+        state.pages.extend(pages.into_iter().take(room));
+        self.changed.notify_one();
     }
 
     pub fn evict(&self) {
@@ -173,15 +173,13 @@ mod tests {
     fn lazy_tables_take_turns() {
         let jobs = JobQueue::default();
         let mut requests = vec![(7, 1), (5, 1), (5, 2), (9, 1)];
-        for &(number, page) in &requests {
-            jobs.request_page(number, page);
-        }
+        jobs.request_pages(requests.iter().copied().collect());
         let mut taken = Vec::new();
         while let Some(Task::Page { number, page }) = jobs.next(true, None) {
             taken.push((number, page));
             if taken.len() < 20 {
                 // One with endless requests.
-                jobs.request_page(5, 2 + taken.len() as u64);
+                jobs.request_pages([(5, 2 + taken.len() as u64)].into());
             }
         }
         requests.sort_unstable();
@@ -206,7 +204,7 @@ mod tests {
     #[test]
     fn background_pages_come_last() {
         let jobs = JobQueue::default();
-        jobs.request_page(1, 1);
+        jobs.request_pages([(1, 1)].into());
         assert!(matches!(jobs.next(true, None), Some(Task::Page { .. })));
         assert!(matches!(jobs.next(true, None), Some(Task::Remaining)));
         jobs.close();

@@ -40,6 +40,7 @@ mod path_resolver;
 mod preflight;
 mod profiler;
 mod programs;
+mod record_buffer;
 mod records;
 mod registers;
 mod requirement;

@@ -1,10 +1,11 @@
 //! The profiler: loads the programs, verifies them and samples.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, PerCpuArray};
 use profcol_ebpf_common::context::library::ProcessContexts;
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::interpreter::beam::BeamProcess;
@@ -27,6 +28,7 @@ use crate::namespace::{Namespace, Scope};
 use crate::opener::OnOpened;
 use crate::preflight;
 use crate::programs::Sizes;
+use crate::record_buffer::RecordBuffer;
 use crate::records::{self, Record, StackFrame, StackFrames};
 use crate::runtime_counts::RuntimeCounts;
 use crate::sample_counts::SampleCounts;
@@ -80,7 +82,7 @@ pub struct Profiler {
 }
 
 struct Parts {
-    records: RingBuf<MapData>,
+    records: RecordBuffer,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
     java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
@@ -94,22 +96,33 @@ struct Parts {
     sideband: Option<SideBand>,
 }
 
-/// Requests the table page at which a stack was truncated.
-fn request_page(tables: &Tables, record: &Record<'_>) {
-    if let Record::Sample { sample, user, .. } = record
-        && sample.end == EndReason::TablePending as u32
-        && let Some(StackFrame::Native(last)) = user.stack().last()
-        && last.has_file()
-    {
-        tables.request_page(last.file(), last.offset() >> PAGE_SHIFT);
+/// The page of a table at which a stack was truncated: the number of its file, and its own.
+fn needed_page(record: &Record<'_>) -> Option<(u32, u64)> {
+    let Record::Sample { sample, user, .. } = record else {
+        return None;
+    };
+    if sample.end != EndReason::TablePending as u32 {
+        return None;
     }
+    let Some(StackFrame::Native(last)) = user.stack().last() else {
+        return None;
+    };
+    last.has_file()
+        .then(|| (last.file(), last.offset() >> PAGE_SHIFT))
+}
+
+/// What drained records need from the threads of the tables.
+#[derive(Default)]
+struct Needed {
+    files: Vec<AnnouncedFile>,
+    pages: BTreeSet<(u32, u64)>,
 }
 
 fn dispatch(
     item: &[u8],
     tables: &Tables,
     sideband: Option<&SideBand>,
-    files: &mut Vec<AnnouncedFile>,
+    needed: &mut Needed,
     take: &mut impl FnMut(Record<'_>),
 ) {
     let Some(mut record) = records::parse(item) else {
@@ -125,7 +138,7 @@ fn dispatch(
             let announced = AnnouncedFile { file: *file, path };
             // Before the record of its process.
             tables.announce(&announced);
-            files.push(announced);
+            needed.files.push(announced);
             return;
         }
         (Record::Sample { sample, user, .. }, Some(sideband)) => {
@@ -137,7 +150,7 @@ fn dispatch(
         }
         _ => {}
     }
-    request_page(tables, &record);
+    needed.pages.extend(needed_page(&record));
     take(record);
 }
 
@@ -229,7 +242,7 @@ impl Loaded {
         let tables =
             Tables::start(parts, on_opened, low_priority, readers).map_err(StartFailure::Thread)?;
         let parts = Parts {
-            records: programs.records,
+            records: RecordBuffer::new(programs.records).map_err(StartFailure::RecordBuffer)?,
             counters: programs.counters,
             processes: programs.processes,
             java_processes: programs.java_processes,
@@ -266,30 +279,35 @@ impl Profiler {
         sys::wait_readable(self.parts.records.as_raw_fd(), timeout);
     }
 
-    /// Calls `take` with all records of samples and processes since the last call, and returns the new files.
+    /// Calls `take` with the records of samples and processes since the last call and until now, and returns the new files.
     /// Pass each to [`build_table`](Self::build_table) or [`postpone_table`](Self::postpone_table).
     #[must_use]
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) -> Vec<AnnouncedFile> {
-        let tables = &self.parts.tables;
-        let mut files = Vec::new();
-        let Some(sideband) = &self.parts.sideband else {
-            while let Some(item) = self.parts.records.next() {
-                dispatch(&item, tables, None, &mut files, &mut take);
+        let Parts {
+            records,
+            tables,
+            sideband,
+            ..
+        } = &mut self.parts;
+        let mut needed = Needed::default();
+        match sideband {
+            None => records.drain(|item| dispatch(item, tables, None, &mut needed, &mut take)),
+            Some(sideband) => {
+                let mut drained: Vec<Vec<u8>> = Vec::new();
+                records.drain(|item| drained.push(item.to_vec()));
+                if !drained.is_empty() {
+                    sideband.catch_up();
+                    for item in &drained {
+                        dispatch(item, tables, Some(sideband), &mut needed, &mut take);
+                    }
+                    sideband.rescan_requested();
+                }
             }
-            return files;
-        };
-        let mut drained: Vec<Vec<u8>> = Vec::new();
-        while let Some(item) = self.parts.records.next() {
-            drained.push(item.to_vec());
         }
-        if !drained.is_empty() {
-            sideband.catch_up();
-            for item in &drained {
-                dispatch(item, tables, Some(sideband), &mut files, &mut take);
-            }
-            sideband.rescan_requested();
-        }
-        files
+        // At once: the threads of the tables have a low priority, and a host without idle time would let them keep
+        // the lock for long.
+        tables.request_pages(needed.pages);
+        needed.files
     }
 
     /// Builds the file's unwind table in the background.

@@ -32,6 +32,8 @@ pub enum StartFailure {
     Events(#[from] EventsError),
     #[error("failed to read the PID namespace of this process: {0}")]
     Namespace(#[source] std::io::Error),
+    #[error("failed to map the ring buffer of the BPF programs: {0}")]
+    RecordBuffer(#[source] std::io::Error),
     #[error("failed to start the unwind table thread: {0}")]
     Thread(#[source] std::io::Error),
 }
@@ -46,7 +48,7 @@ impl StartFailure {
             Self::SideBand(error) => error.fix(),
             Self::Events(error) => error.fix(),
             Self::Namespace(_) => Some("mount /proc".to_owned()),
-            Self::Thread(_) => None,
+            Self::RecordBuffer(_) | Self::Thread(_) => None,
         }
     }
 }

@@ -156,6 +156,11 @@ impl Mapped {
         )
     }
 
+    /// Maps memory that the kernel writes.
+    pub fn read_only(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        Self::map(file, length, libc::PROT_READ, libc::MAP_SHARED)
+    }
+
     /// Maps the first page of a file without touching it.
     pub fn first_page(file: BorrowedFd<'_>) -> io::Result<Self> {
         Self::map(file, 4096, libc::PROT_READ, libc::MAP_PRIVATE)
