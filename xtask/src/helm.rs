@@ -330,8 +330,8 @@ fn install(peers: &Path, (name, package, version): (&str, &str, &str)) -> Result
     fs::create_dir_all(peers).context("failed to create a directory")?;
     let package = format!("{package}@{version}");
     process::run(
-        Command::new("nice")
-            .args(["go", "install", &package])
+        Command::new("go")
+            .args(["install", &package])
             .env("GOBIN", peers),
     )?;
     fs::rename(peers.join(name), &program).context("failed to rename the built program")?;

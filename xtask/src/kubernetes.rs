@@ -73,9 +73,7 @@ fn build(peers: &Path) -> Result<PathBuf> {
         fs::write(directory.join(name), text).with_context(|| format!("failed to write {name}"))?;
     }
     let go = |arguments: &[&str]| {
-        let mut command = Command::new("nice");
-        command.arg("go").args(arguments).current_dir(&directory);
-        process::run(&mut command)
+        process::run(Command::new("go").args(arguments).current_dir(&directory))
     };
     go(&["mod", "tidy"])?;
     go(&["build", "-ldflags=-s -w", "-o", "../kube-apiserver", "."])?;
