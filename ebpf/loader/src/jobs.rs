@@ -106,11 +106,13 @@ impl JobQueue {
         Ok(())
     }
 
-    pub fn request_pages(&self, pages: BTreeSet<(u32, u64)>) {
+    pub fn request_pages(&self, pages: &[(u32, u64)]) {
         let mut state = self.state.lock();
-        let room = MAX_PAGES.saturating_sub(state.pages.len());
-        state.pages.extend(pages.into_iter().take(room));
-        self.changed.notify_one();
+        for &page in pages {
+            if state.pages.len() < MAX_PAGES && state.pages.insert(page) {
+                self.changed.notify_one();
+            }
+        }
     }
 
     pub fn evict(&self) {
@@ -173,13 +175,13 @@ mod tests {
     fn lazy_tables_take_turns() {
         let jobs = JobQueue::default();
         let mut requests = vec![(7, 1), (5, 1), (5, 2), (9, 1)];
-        jobs.request_pages(requests.iter().copied().collect());
+        jobs.request_pages(&requests);
         let mut taken = Vec::new();
         while let Some(Task::Page { number, page }) = jobs.next(true, None) {
             taken.push((number, page));
             if taken.len() < 20 {
                 // One with endless requests.
-                jobs.request_pages([(5, 2 + taken.len() as u64)].into());
+                jobs.request_pages(&[(5, 2 + taken.len() as u64)]);
             }
         }
         requests.sort_unstable();
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn background_pages_come_last() {
         let jobs = JobQueue::default();
-        jobs.request_pages([(1, 1)].into());
+        jobs.request_pages(&[(1, 1)]);
         assert!(matches!(jobs.next(true, None), Some(Task::Page { .. })));
         assert!(matches!(jobs.next(true, None), Some(Task::Remaining)));
         jobs.close();

@@ -1,6 +1,5 @@
 //! The profiler: loads the programs, verifies them and samples.
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -98,24 +97,21 @@ struct Parts {
 
 /// The page of a table at which a stack was truncated: the number of its file, and its own.
 fn needed_page(record: &Record<'_>) -> Option<(u32, u64)> {
-    let Record::Sample { sample, user, .. } = record else {
-        return None;
-    };
-    if sample.end != EndReason::TablePending as u32 {
-        return None;
+    if let Record::Sample { sample, user, .. } = record
+        && sample.end == EndReason::TablePending as u32
+        && let Some(StackFrame::Native(last)) = user.stack().last()
+        && last.has_file()
+    {
+        return Some((last.file(), last.offset() >> PAGE_SHIFT));
     }
-    let Some(StackFrame::Native(last)) = user.stack().last() else {
-        return None;
-    };
-    last.has_file()
-        .then(|| (last.file(), last.offset() >> PAGE_SHIFT))
+    None
 }
 
 /// What drained records need from the threads of the tables.
 #[derive(Default)]
 struct Needed {
     files: Vec<AnnouncedFile>,
-    pages: BTreeSet<(u32, u64)>,
+    pages: Vec<(u32, u64)>,
 }
 
 fn dispatch(
@@ -306,7 +302,7 @@ impl Profiler {
         }
         // At once: the threads of the tables have a low priority, and a host without idle time would let them keep
         // the lock for long.
-        tables.request_pages(needed.pages);
+        tables.request_pages(&needed.pages);
         needed.files
     }
 

@@ -10,28 +10,21 @@ use crate::sys::{self, Mapped};
 
 pub struct RecordBuffer {
     ring: RingBuf<MapData>,
-    /// A page each with the position of the consumer and of the producer.
+    /// Two pages: one begins with the position of the consumer, the other with that of the producer.
     positions: Mapped,
-    page_bytes: usize,
 }
 
 impl RecordBuffer {
     pub fn new(ring: RingBuf<MapData>) -> io::Result<Self> {
-        let page_bytes = sys::page_size() as usize;
-        let positions = Mapped::read_only(ring.as_fd(), 2 * page_bytes)?;
-        Ok(Self {
-            ring,
-            positions,
-            page_bytes,
-        })
+        let positions = Mapped::read_only(ring.as_fd(), 2 * sys::page_size() as usize)?;
+        Ok(Self { ring, positions })
     }
 
     /// Calls `take` with the records until now. Those that follow must wait: they may come faster than they are taken.
     pub fn drain(&mut self, mut take: impl FnMut(&[u8])) {
-        let end = self
-            .positions
-            .long(self.page_bytes / 8)
-            .load(Ordering::Acquire);
+        let longs = self.positions.len() / 8;
+        let end = self.positions.long(longs / 2).load(Ordering::Acquire);
+        // Only this thread moves the consumer.
         while self.positions.long(0).load(Ordering::Relaxed) < end
             && let Some(record) = self.ring.next()
         {

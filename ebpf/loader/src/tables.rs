@@ -3,7 +3,7 @@
 //! Two threads: one opens files immediately, since their processes may exit soon, the other builds their
 //! tables, at low priority if configured.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -170,7 +170,7 @@ impl Tables {
     }
 
     /// Requests missing pages that samples needed: the number of the file, and that of the page.
-    pub fn request_pages(&self, pages: BTreeSet<(u32, u64)>) {
+    pub fn request_pages(&self, pages: &[(u32, u64)]) {
         if !pages.is_empty() {
             self.jobs.request_pages(pages);
         }
