@@ -1,6 +1,4 @@
 //! Erlang functions appear in exact call chains.
-//!
-//! Each Erlang on the machine and below `target/tools` runs `calls.erl`, the latter in a root of their own.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
@@ -12,8 +10,9 @@ use std::time::Duration;
 
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
-use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
 
 use crate::calls::{Calls, ShortLived, chain_of, check_isolated, count, name, names_of};
@@ -77,83 +76,45 @@ fn calls() -> Calls {
     }
 }
 
-/// An installation of Erlang.
-struct Erlang {
-    /// Its root in the file system, for one that is not installed on this machine.
-    root: PathBuf,
-    release: String,
+const ERLEXEC: &str = "erlexec";
+
+/// The emulator's starter in `/usr/lib/erlang`, as the script `erl` runs it: the process becomes the one to profile.
+pub struct Erlang {
+    starter: Installation,
+    directory: PathBuf,
 }
 
 impl Erlang {
-    /// This machine's, and those below `target/tools/otp-*`.
-    fn all() -> Vec<Self> {
-        let directories = fs::read_dir(root().join("target/tools"));
-        let directories = directories.into_iter().flatten().flatten();
-        let unpacked = directories
-            .map(|directory| directory.path())
-            .filter(|path| {
-                path.file_name()
-                    .is_some_and(|name| name.to_string_lossy().starts_with("otp-"))
-            });
-        let mut found: Vec<Self> = [PathBuf::from("/")]
-            .into_iter()
-            .chain(unpacked)
-            .filter_map(|root| {
-                let release = root.join("usr/lib/erlang/releases/RELEASES");
-                let start = root.join("usr/lib/erlang/releases/start_erl.data");
-                release.exists().then_some(())?;
-                let text = fs::read_to_string(start).ok()?;
-                let release = text.split_whitespace().nth(1)?.to_owned();
-                Some(Self { root, release })
-            })
-            .collect();
-        found.sort_by(|one, other| one.release.cmp(&other.release));
-        found
+    /// `installed` makes an installation of a program of this path.
+    pub fn find(installed: impl Fn(&Path) -> Installation) -> Option<Self> {
+        let library = Path::new("/usr/lib/erlang");
+        let releases = installed(library).path_of("/usr/lib/erlang");
+        let mut entries = fs::read_dir(releases).ok()?.flatten();
+        let runtime = entries.find(|it| it.file_name().to_string_lossy().starts_with("erts-"))?;
+        let directory = library.join(runtime.file_name()).join("bin");
+        Some(Self {
+            starter: installed(&directory.join(ERLEXEC)),
+            directory,
+        })
     }
 
-    /// Starts the emulator, and not a script that does: the process is the one to profile.
     fn command(&self, arguments: &[&str]) -> Command {
-        let directories = fs::read_dir(self.root.join("usr/lib/erlang")).unwrap();
-        let runtime = directories
-            .flatten()
-            .map(|directory| directory.file_name())
-            .find(|name| name.to_string_lossy().starts_with("erts-"))
-            .expect("no runtime");
-        let directory = Path::new("/usr/lib/erlang").join(runtime).join("bin");
-        let mut command = Command::new("/usr/sbin/chroot");
+        let mut command = self.starter.command();
         command
-            .arg(&self.root)
-            .arg(directory.join("erlexec"))
             .args(arguments)
             .env("ROOTDIR", "/usr/lib/erlang")
-            .env("BINDIR", &directory)
+            .env("BINDIR", &self.directory)
             .env("EMU", "beam")
             .env("PROGNAME", "erl")
             .env("LANG", "C.UTF-8")
             .stdin(Stdio::null());
         command
     }
-
-    /// A directory that this installation can read and write.
-    fn directory(&self, workshop: &Workshop) -> PathBuf {
-        if self.root == Path::new("/") {
-            return workshop.path("beam");
-        }
-        self.root.join("tmp")
-    }
-
-    /// The same as this installation sees it.
-    fn seen(&self, path: &Path) -> String {
-        let inside = path.strip_prefix(&self.root).unwrap_or(path);
-        Path::new("/").join(inside).display().to_string()
-    }
 }
 
 /// This machine's Erlang.
 fn any_erlang() -> Option<Erlang> {
-    let found = Erlang::all()
-        .into_iter()
-        .find(|it| it.root == Path::new("/"));
+    let found = Erlang::find(|path| Installation::of_this_machine(path));
     if found.is_none() {
         skip("no Erlang: install erlang-base");
     }
@@ -174,14 +135,15 @@ fn compile(source: &Path, directory: &Path) {
     assert!(compiled.is_ok_and(|status| status.success()), "erlc failed");
 }
 
-fn check(erlang: &Erlang, options: &[&str]) {
+pub fn check(erlang: &Erlang, options: &[&str]) {
     let calls = calls();
     let workshop = Workshop::open();
-    let directory = erlang.directory(&workshop);
+    let directory = workshop.path("beam");
     fs::create_dir_all(&directory).unwrap();
     compile(&calls.path(), &directory);
-    let clock = Clock::within(&directory);
-    let (path, account) = (erlang.seen(&directory), erlang.seen(&clock.path()));
+    let clock = Clock::new();
+    let path = directory.display().to_string();
+    let account = clock.path().display().to_string();
     let program = [
         "-noinput", "-pa", &path, "-run", "calls", "main", "200", &account,
     ];
@@ -194,7 +156,7 @@ fn check(erlang: &Erlang, options: &[&str]) {
         .unwrap();
     let running = Running::of(running);
     let pid = running.pid();
-    wait_until(&format!("Erlang {} to start", erlang.release), || {
+    wait_until(&format!("{} to start", erlang.starter), || {
         clock.has_begun()
     });
     let is_of_program = |sample: &Sample| {
@@ -204,21 +166,16 @@ fn check(erlang: &Erlang, options: &[&str]) {
         count(profile, is_of_program) >= MIN_SAMPLES
     });
     drop(running);
-    let what = format!("OTP {} {}", erlang.release, options.join(" "));
+    let what = format!("{} {}", erlang.starter, options.join(" "));
     calls.check(&profile, pid, &clock, &what);
 }
 
 #[test]
-fn every_version_shows_exact_chains() {
+fn shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    let found = Erlang::all();
-    if found.is_empty() {
-        skip("no Erlang: install erlang-base");
-        return;
-    }
-    for erlang in found {
+    if let Some(erlang) = any_erlang() {
         check(&erlang, &[]);
     }
 }

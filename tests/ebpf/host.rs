@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::peers::Process;
 use profcol_test_harness::profile::Profile;
 use profcol_test_harness::support::{root, skip};
@@ -58,6 +59,16 @@ impl Running {
     /// Starts a program that accounts for its time.
     pub fn start_with(clock: &Clock, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         let mut command = Command::new(program);
+        Self(clock.give_to(&mut command).args(arguments).spawn().unwrap())
+    }
+
+    /// Starts a program of an installation that accounts for its time.
+    pub fn start_installed(
+        clock: &Clock,
+        installation: &Installation,
+        arguments: &[impl AsRef<OsStr>],
+    ) -> Self {
+        let mut command = installation.command();
         Self(clock.give_to(&mut command).args(arguments).spawn().unwrap())
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use profcol_test_harness::backend::wait_until;
 use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::skip;
 use profcol_test_harness::toolchain::Workshop;
@@ -66,8 +67,8 @@ pub fn calls() -> Calls {
     }
 }
 
-/// The host's default JVM, and others that are installed.
-pub fn javas() -> Vec<PathBuf> {
+/// The JVMs of this machine.
+pub fn javas() -> Vec<Installation> {
     let mut found = Vec::new();
     let installed = fs::read_dir("/usr/lib/jvm");
     for directory in installed.into_iter().flatten().flatten() {
@@ -78,13 +79,16 @@ pub fn javas() -> Vec<PathBuf> {
     }
     found.sort();
     found
+        .into_iter()
+        .map(Installation::of_this_machine)
+        .collect()
 }
 
 /// Compiles the program for all of them; None without a compiler.
 pub fn classes(workshop: &Workshop) -> Option<PathBuf> {
     let directory = workshop.path("classes");
     let done = Command::new("javac")
-        .args(["--release", "11", "-encoding", "UTF-8", "-d"])
+        .args(["--release", "8", "-encoding", "UTF-8", "-d"])
         .arg(&directory)
         .arg(calls().path())
         .status();
@@ -99,21 +103,21 @@ fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
 
-fn check(java: &Path, options: &[&str], classes: &Path) {
+pub fn check(java: &Installation, options: &[&str], classes: &Path) {
     let calls = calls();
     let clock = Clock::new();
     let program = ["-cp", classes.to_str().unwrap(), "Calls", "200"];
     let arguments = [options, &program].concat();
-    let running = Running::start_with(&clock, java, &arguments);
+    let running = Running::start_installed(&clock, java, &arguments);
     let pid = running.pid();
-    wait_until(&format!("{java:?} to start"), || clock.has_begun());
+    wait_until(&format!("{java} to start"), || clock.has_begun());
     let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, |sample| {
             sample.pid == pid && names(sample).contains(&"Calls.main")
         }) >= MIN_SAMPLES
     });
     drop(running);
-    let what = format!("{} {}", java.display(), options.join(" "));
+    let what = format!("{java} {}", options.join(" "));
     calls.check(&profile, pid, &clock, &what);
     let codes = calls.codes(&profile, pid);
     match options.contains(&"-Xint") {

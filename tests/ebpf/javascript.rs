@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::calls::javascript::{KIND, calls};
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
@@ -58,13 +59,13 @@ fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
 
-fn check(node: &Path, options: &[&str], what: &str) {
+pub fn check(node: &Installation, options: &[&str], what: &str) {
     let calls = calls();
     let path = calls.path();
     let arguments = [options, &[path.to_str().unwrap(), "200"]].concat();
     let round = || {
         let clock = Clock::new();
-        let running = Running::start_with(&clock, node, &arguments);
+        let running = Running::start_installed(&clock, node, &arguments);
         let pid = running.pid();
         let profile = Profiler::start(199).until(TIMEOUT, |profile| {
             samples_with_table(profile, pid) >= MIN_SAMPLES
@@ -98,7 +99,7 @@ fn every_version_shows_exact_chains() {
         skip("no node");
     }
     for (version, path) in nodes {
-        check(&path, &[], &version);
+        check(&Installation::of_this_machine(path), &[], &version);
     }
 }
 
@@ -111,6 +112,7 @@ fn every_kind_of_code_shows_exact_chains() {
     let Some(node) = any_node() else {
         return;
     };
+    let node = Installation::of_this_machine(node);
     for options in [
         &["--no-opt", "--no-sparkplug"][..],
         &["--always-sparkplug", "--no-opt"],
@@ -122,7 +124,7 @@ fn every_kind_of_code_shows_exact_chains() {
     }
 }
 
-/// Without builtin names and tables of bytecode sizes.
+/// Without the names of builtins and of the table of bytecode sizes.
 #[test]
 fn stripped_files_have_the_same_chains() {
     if !can_profile() {
@@ -142,8 +144,8 @@ fn stripped_files_have_the_same_chains() {
         skip("no strip");
         return;
     }
-    // Lines of baseline code need the bytecode sizes.
-    check(&stripped, &["--no-sparkplug", "--no-maglev"], "stripped");
+    let stripped = Installation::of_this_machine(stripped);
+    check(&stripped, &["--always-sparkplug"], "stripped");
 }
 
 /// Processes that live for about 50 ms after the startup of Node.js.

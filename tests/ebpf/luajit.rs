@@ -1,14 +1,14 @@
 //! LuaJIT's functions appear in exact call chains.
 //!
-//! Each LuaJIT on the machine and below `target/tools` runs `calls.lua`, interpreted and with compiled loops. Lua's functions have
-//! no names of their own: a chain has those by which its callers call them.
+//! `calls.lua` runs interpreted, and with compiled loops. Lua's functions have no names of their own: a chain has those by which
+//! its callers call them.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
@@ -26,6 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 
 const KIND: &str = "luajit";
 const PROGRAM: &str = "calls.lua";
+pub const INTERPRETED: &str = "interpreted";
+pub const COMPILED: &str = "compiled";
 
 /// The chains of `calls.lua`, innermost first, without their common part. C has no name for the functions that it
 /// calls; they have their place instead, written here with the text of that line.
@@ -94,7 +96,7 @@ fn calls(mode: &str) -> Calls {
         name: |name| name,
         // A function that entered compiled code has no line.
         is_elsewhere: match mode {
-            "compiled" => |frame| frame.source.0 == "loaded" || frame.source.1 == 0,
+            COMPILED => |frame| frame.source.0 == "loaded" || frame.source.1 == 0,
             _ => |frame| frame.source.0 == "loaded",
         },
         ends: &[],
@@ -105,83 +107,55 @@ fn calls(mode: &str) -> Calls {
     }
 }
 
-/// The host's LuaJIT, and additional ones, by version.
-fn luajits() -> BTreeMap<String, PathBuf> {
-    let mut paths = vec![PathBuf::from("luajit")];
-    let installed = std::fs::read_dir(root().join("target/tools"));
-    for directory in installed.into_iter().flatten().flatten() {
-        let path = directory.path().join("bin/luajit");
-        if path.exists() {
-            paths.push(path);
-        }
-    }
-    // Builds with 32-bit references are not supported.
-    let version = |path: &Path| {
-        let script = "print(require('ffi').abi('gc64') and jit.version or '')";
-        let output = Command::new(path).args(["-e", script]).output().ok()?;
-        let version = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && !version.is_empty()).then_some(version)
-    };
-    let found = paths.into_iter();
-    found
-        .filter_map(|path| Some((version(&path)?, path)))
-        .collect()
-}
-
-/// The host's LuaJIT.
+/// This machine's LuaJIT. Builds with 32-bit references are not supported.
 fn any_luajit() -> Option<PathBuf> {
-    let host = PathBuf::from("luajit");
-    let found = luajits().into_values().find(|path| *path == host);
-    if found.is_none() {
-        skip("no luajit");
+    let luajit = PathBuf::from("luajit");
+    let script = "os.exit(require('ffi').abi('gc64'))";
+    let status = Command::new(&luajit).args(["-e", script]).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skip("no luajit with 64-bit references");
+        return None;
     }
-    found
+    Some(luajit)
 }
 
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
 
-fn check_chains(mode: &str) {
-    if !can_profile() {
-        return;
-    }
-    let luajits = luajits();
-    if luajits.is_empty() {
-        skip("no luajit");
-        return;
-    }
+pub fn check(luajit: &Installation, mode: &str) {
     let calls = calls(mode);
     let program = calls.path();
+    let clock = Clock::new();
     let profiler = Profiler::start(199);
-    let running = luajits.into_iter().map(|(what, path)| {
-        let clock = Clock::new();
-        let arguments = [program.to_str().unwrap(), "200", mode];
-        let running = Running::start_with(&clock, &path, &arguments);
-        (what, running, clock)
-    });
-    let running: Vec<(String, Running, Clock)> = running.collect();
+    let arguments = [program.to_str().unwrap(), "200", mode];
+    let running = Running::start_installed(&clock, luajit, &arguments);
+    let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| {
-        let mut counts = running
-            .iter()
-            .map(|(_, running, _)| samples_in(KIND, profile, running.pid()));
-        counts.all(|count| count >= MIN_SAMPLES)
+        samples_in(KIND, profile, pid) >= MIN_SAMPLES
     });
-    for (what, process, clock) in running {
-        let pid = process.pid();
-        drop(process);
-        calls.check(&profile, pid, &clock, &format!("{what} {mode}"));
-    }
+    drop(running);
+    calls.check(&profile, pid, &clock, &format!("{luajit} {mode}"));
 }
 
 #[test]
-fn every_version_shows_exact_chains() {
-    check_chains("interpreted");
+fn shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    if let Some(luajit) = any_luajit() {
+        check(&Installation::of_this_machine(luajit), INTERPRETED);
+    }
 }
 
 #[test]
 fn functions_with_compiled_loops_have_exact_chains() {
-    check_chains("compiled");
+    if !can_profile() {
+        return;
+    }
+    if let Some(luajit) = any_luajit() {
+        check(&Installation::of_this_machine(luajit), COMPILED);
+    }
 }
 
 #[test]
@@ -195,10 +169,10 @@ fn the_stripped_library_in_another_program_has_exact_chains() {
     let Some(program) = workshop.build("luajit", command) else {
         return;
     };
-    let calls = calls("interpreted");
+    let calls = calls(INTERPRETED);
     let path = calls.path();
     let profiler = Profiler::start(199);
-    let arguments = [path.to_str().unwrap(), "200", "interpreted"];
+    let arguments = [path.to_str().unwrap(), "200", INTERPRETED];
     let clock = Clock::new();
     let running = Running::start_with(&clock, &program, &arguments);
     let pid = running.pid();
@@ -297,7 +271,7 @@ fn names_functions_in_another_root_and_pid_namespace() {
     let Some(luajit) = any_luajit() else {
         return;
     };
-    let path = calls("interpreted").path();
+    let path = calls(INTERPRETED).path();
     let command = format!("{} {} 200", luajit.display(), path.display());
     check_isolated(KIND, &command, "[luajit: no name]", |sample| {
         names(sample).ends_with(&["main", "main chunk"])

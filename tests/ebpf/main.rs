@@ -34,6 +34,7 @@ mod php;
 mod privileges;
 mod python;
 mod record;
+mod releases;
 mod ruby;
 mod snapshot;
 mod storm;

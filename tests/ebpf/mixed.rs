@@ -182,7 +182,14 @@ impl Subject {
             found.push(Self {
                 what: "HotSpot",
                 calls: java::calls(),
-                running: Running::start(&java::javas().remove(0), &arguments),
+                running: Running::of(
+                    java::javas()
+                        .remove(0)
+                        .command()
+                        .args(arguments)
+                        .spawn()
+                        .unwrap(),
+                ),
                 between: 4,
             });
         }

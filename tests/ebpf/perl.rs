@@ -1,17 +1,15 @@
 //! Perl functions appear in exact call chains.
-//!
-//! Each Perl on the machine and below `target/tools` runs `calls.pl`; Debian's has an interpreter per thread, others may not.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
-use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::support::skip;
 
 use crate::calls::{
     Calls, Churn, ShortLived, chain_of, check_isolated, count, is_main_thread, name, names_of,
@@ -79,36 +77,15 @@ fn calls() -> Calls {
     }
 }
 
-/// The host's Perl, and additional ones, by version and build.
-fn perls() -> BTreeMap<String, PathBuf> {
-    let mut paths = vec![PathBuf::from("perl")];
-    let installed = std::fs::read_dir(root().join("target/tools"));
-    for directory in installed.into_iter().flatten().flatten() {
-        let path = directory.path().join("bin/perl");
-        if path.exists() {
-            paths.push(path);
-        }
-    }
-    let version = |path: &Path| {
-        let script = "use Config; use Time::HiRes; print qq($^V $Config{archname})";
-        let output = Command::new(path).args(["-e", script]).output().ok()?;
-        let version = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then_some(version)
-    };
-    let found = paths.into_iter();
-    found
-        .filter_map(|path| Some((version(&path)?, path)))
-        .collect()
-}
-
-/// The host's Perl.
+/// This machine's Perl.
 fn any_perl() -> Option<PathBuf> {
-    let host = PathBuf::from("perl");
-    let found = perls().into_values().find(|path| *path == host);
-    if found.is_none() {
-        skip("no perl");
+    let perl = PathBuf::from("perl");
+    let status = Command::new(&perl).args(["-e", "use Time::HiRes"]).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skip("no perl with Time::HiRes");
+        return None;
     }
-    found
+    Some(perl)
 }
 
 fn names(sample: &Sample) -> Vec<&str> {
@@ -116,35 +93,27 @@ fn names(sample: &Sample) -> Vec<&str> {
 }
 
 #[test]
-fn every_version_shows_exact_chains() {
+fn shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    let perls = perls();
-    if perls.is_empty() {
-        skip("no perl");
-        return;
+    if let Some(perl) = any_perl() {
+        check(&Installation::of_this_machine(perl));
     }
+}
+
+pub fn check(perl: &Installation) {
     let calls = calls();
     let program = calls.path();
+    let clock = Clock::new();
     let profiler = Profiler::start(199);
-    let running = perls.into_iter().map(|(what, path)| {
-        let clock = Clock::new();
-        let running = Running::start_with(&clock, &path, &[program.to_str().unwrap(), "200"]);
-        (what, running, clock)
-    });
-    let running: Vec<(String, Running, Clock)> = running.collect();
+    let running = Running::start_installed(&clock, perl, &[program.to_str().unwrap(), "200"]);
+    let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| {
-        let mut counts = running
-            .iter()
-            .map(|(_, running, _)| samples_in(KIND, profile, running.pid()));
-        counts.all(|count| count >= MIN_SAMPLES)
+        samples_in(KIND, profile, pid) >= MIN_SAMPLES
     });
-    for (what, process, clock) in running {
-        let pid = process.pid();
-        drop(process);
-        calls.check(&profile, pid, &clock, &what);
-    }
+    drop(running);
+    calls.check(&profile, pid, &clock, &perl.to_string());
 }
 
 /// Three interpreters, each in a thread of its own.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::calls::php::{KIND, calls};
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::peers::free_address;
 use profcol_test_harness::profile::{Frame, Profile, Sample};
 use profcol_test_harness::support::skip;
@@ -28,21 +29,17 @@ const MIN_SAMPLES: usize = 700;
 /// Far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Without opcache; with opcache; with its JIT.
+/// Without opcache; with opcache; with its JIT compiler, which came with 8.0.
 const KINDS_OF_CODE: [&[&str]; 3] = [
     &[],
+    &["-dopcache.enable_cli=1", "-dopcache.jit=disable"],
     &[
-        "-dzend_extension=opcache",
-        "-dopcache.enable_cli=1",
-        "-dopcache.jit=disable",
-    ],
-    &[
-        "-dzend_extension=opcache",
         "-dopcache.enable_cli=1",
         "-dopcache.jit=tracing",
         "-dopcache.jit_buffer_size=64M",
     ],
 ];
+
 /// The host's PHP, if it has fibers.
 fn php() -> Option<PathBuf> {
     let php = PathBuf::from("php");
@@ -67,28 +64,43 @@ fn every_kind_of_code_shows_exact_chains() {
     let Some(php) = php() else {
         return;
     };
+    check(&Installation::of_this_machine(php), (8, 2));
+}
+
+/// All kinds of code of a version, at once.
+pub fn check(php: &Installation, version: (u32, u32)) {
+    let kinds = &KINDS_OF_CODE[..if version < (8, 0) { 2 } else { 3 }];
+    let has_fibers = version >= (8, 1);
+    let has_opcache_inside = version >= (8, 5);
     let program = calls().path();
     let profiler = Profiler::start(199);
-    let running = KINDS_OF_CODE.map(|options| {
-        let common = ["-n", program.to_str().unwrap(), "200"];
+    let running = kinds.iter().map(|options| {
+        let mut arguments = options.to_vec();
+        if !options.is_empty() && !has_opcache_inside {
+            arguments.push("-dzend_extension=opcache");
+        }
+        arguments.extend(["-n", program.to_str().unwrap(), "200"]);
         let clock = Clock::new();
-        let arguments = [options, &common].concat();
-        (Running::start_with(&clock, &php, &arguments), clock)
+        let running = Running::start_installed(&clock, php, &arguments);
+        (running, clock)
     });
+    let running: Vec<(Running, Clock)> = running.collect();
     let profile = profiler.until(TIMEOUT, |profile| {
         let pids = running.iter().map(|(running, _)| running.pid());
         let counts = pids.map(|pid| samples_in(KIND, profile, pid));
         counts.min() >= Some(MIN_SAMPLES)
     });
-    for ((running, clock), options) in running.into_iter().zip(KINDS_OF_CODE) {
+    for ((running, clock), options) in running.into_iter().zip(kinds) {
         let pid = running.pid();
         drop(running);
         let mut calls = calls();
+        calls.ways -= usize::from(!has_fibers);
         if options.contains(&"-dopcache.jit=tracing") {
             // The function that runs in generated code has no line.
             calls.is_elsewhere = |frame| frame.source.1 == 0;
         }
-        calls.check(&profile, pid, &clock, &options.join(" "));
+        let what = format!("{php} {}", options.join(" "));
+        calls.check(&profile, pid, &clock, &what);
     }
 }
 

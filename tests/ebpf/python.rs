@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
 use profcol_test_harness::calls::python::{KIND, calls, calls_in_threads};
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
 use profcol_test_harness::support::{root, skip};
 use profcol_test_harness::toolchain::Workshop;
@@ -74,17 +75,21 @@ fn every_version_shows_exact_chains() {
         return;
     }
     for Interpreter { path, minor } in interpreters {
-        let what = path.display().to_string();
-        let program = program();
-        let clock = Clock::new();
-        let running = Running::start_with(&clock, &path, &[program.to_str().unwrap(), "200"]);
-        let pid = running.pid();
-        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
-            samples_with_table(profile, pid) >= MIN_SAMPLES
-        });
-        drop(running);
-        calls(minor).check(&profile, pid, &clock, &what);
+        check(&Installation::of_this_machine(path), minor);
     }
+}
+
+pub fn check(python: &Installation, minor: u32) {
+    let program = program();
+    let clock = Clock::new();
+    let arguments = [program.to_str().unwrap(), "200"];
+    let running = Running::start_installed(&clock, python, &arguments);
+    let pid = running.pid();
+    let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+        samples_with_table(profile, pid) >= MIN_SAMPLES
+    });
+    drop(running);
+    calls(minor).check(&profile, pid, &clock, &python.to_string());
 }
 
 /// A Python without a global lock: an executable that runs frozen programs, and the modules of the version with a lock.

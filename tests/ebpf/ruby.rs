@@ -1,18 +1,19 @@
 //! Ruby methods and blocks appear in exact call chains.
 //!
-//! Each Ruby on the machine and below `target/tools` runs `calls.rb`. Fibers, enumerators and threads have a
+//! Each Ruby runs `calls.rb`. Fibers, enumerators and threads have a
 //! stack of their own, and so a chain without `main`.
 
 #![expect(clippy::print_stdout, reason = "the figures are of interest")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use profcol_test_harness::calls::clock::Clock;
+use profcol_test_harness::installation::Installation;
 use profcol_test_harness::profile::Sample;
-use profcol_test_harness::support::{root, skip};
+use profcol_test_harness::support::skip;
 
 use crate::calls::{
     Calls, Churn, ShortLived, chain_of, check_isolated, count, name, names_of, number_after,
@@ -99,51 +100,35 @@ fn calls() -> Calls {
     }
 }
 
-/// The host's Ruby, and additional ones, by version.
-fn rubies() -> BTreeMap<String, PathBuf> {
-    let mut paths = vec![PathBuf::from("ruby")];
-    let installed = std::fs::read_dir(root().join("target/tools"));
-    for directory in installed.into_iter().flatten().flatten() {
-        let path = directory.path().join("bin/ruby");
-        if path.exists() {
-            paths.push(path);
-        }
-    }
-    let version = |path: &Path| {
-        let output = Command::new(path)
-            .args(["--disable-gems", "-e", "print RUBY_VERSION"])
-            .output();
-        String::from_utf8(output.ok()?.stdout).ok()
-    };
-    let found = paths.into_iter();
-    found
-        .filter_map(|path| Some((version(&path)?, path)))
-        .collect()
-}
-
-/// The host's Ruby, with its libraries.
+/// This machine's Ruby, with its libraries.
 fn any_ruby() -> Option<PathBuf> {
-    let host = PathBuf::from("ruby");
-    let found = rubies().into_values().find(|path| *path == host);
-    if found.is_none() {
+    let ruby = PathBuf::from("ruby");
+    if Command::new(&ruby).arg("--version").output().is_err() {
         skip("no ruby");
+        return None;
     }
-    found
+    Some(ruby)
 }
 
 fn names(sample: &Sample) -> Vec<&str> {
     names_of(KIND, sample)
 }
 
-/// Runs all commands concurrently.
-fn check(commands: Vec<(String, PathBuf, &[&str])>) {
+/// Runs each with its options, concurrently.
+pub fn check(commands: &[(Installation, &[&str])]) {
     let calls = calls();
     let program = calls.path();
     let mut profiler = Profiler::start(199);
     // A process is known to run Ruby after its first sample in the interpreter, which needs the unwind table.
-    let before = commands.iter().map(|(_, path, _)| {
+    let before = commands.iter().map(|(ruby, _)| {
         let script = "loop { 100.times { |number| number } }";
-        Running::start(path, &["--disable-gems", "-e", script])
+        let command = &mut ruby.command();
+        Running::of(
+            command
+                .args(["--disable-gems", "-e", script])
+                .spawn()
+                .unwrap(),
+        )
     });
     let before: Vec<Running> = before.collect();
     profiler.wait(TIMEOUT, |profile| {
@@ -154,11 +139,12 @@ fn check(commands: Vec<(String, PathBuf, &[&str])>) {
         })
     });
     drop(before);
-    let running = commands.into_iter().map(|(what, path, options)| {
+    let running = commands.iter().map(|(ruby, options)| {
         let common = ["--disable-gems", program.to_str().unwrap(), "200"];
         let clock = Clock::new();
-        let running = Running::start_with(&clock, &path, &[options, &common].concat());
-        (what, running, clock)
+        let arguments = [options, &common[..]].concat();
+        let running = Running::start_installed(&clock, ruby, &arguments);
+        (format!("{ruby} {}", options.join(" ")), running, clock)
     });
     let running: Vec<(String, Running, Clock)> = running.collect();
     let pids: Vec<u32> = running
@@ -177,21 +163,13 @@ fn check(commands: Vec<(String, PathBuf, &[&str])>) {
 }
 
 #[test]
-fn every_version_shows_exact_chains() {
+fn shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    let rubies = rubies();
-    if rubies.is_empty() {
-        skip("no ruby");
-        return;
+    if let Some(ruby) = any_ruby() {
+        check(&[(Installation::of_this_machine(ruby), &[])]);
     }
-    let commands = rubies.into_iter();
-    check(
-        commands
-            .map(|(version, path)| (version, path, &[][..]))
-            .collect(),
-    );
 }
 
 #[test]
@@ -199,22 +177,25 @@ fn generated_code_shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    let with_yjit = rubies().into_iter().filter(|(_, path)| {
-        let script = "exit RubyVM::YJIT.enabled?";
-        let status = Command::new(path)
-            .args(["--disable-gems", "--yjit", "-e", script])
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    });
-    let with_yjit: Vec<_> = with_yjit
-        .map(|(version, path)| (version + " with YJIT", path, &["--yjit"][..]))
-        .collect();
-    if with_yjit.is_empty() {
-        skip("no ruby with YJIT");
+    let Some(ruby) = any_ruby() else {
         return;
+    };
+    let ruby = Installation::of_this_machine(ruby);
+    if has_yjit(&ruby) {
+        check(&[(ruby, &["--yjit"])]);
+    } else {
+        skip("no ruby with YJIT");
     }
-    check(with_yjit);
+}
+
+pub fn has_yjit(ruby: &Installation) -> bool {
+    let script = "exit RubyVM::YJIT.enabled?";
+    let mut command = ruby.command();
+    let status = command
+        .args(["--disable-gems", "--yjit", "-e", script])
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// Compresses with the GVL released.

@@ -71,5 +71,7 @@ fn a_process_that_builds_tables_is_restricted_and_replaced_when_it_dies() {
         assert!(killed.unwrap().success());
     }
     let output = profiler.output();
-    assert_eq!(output.matches(FAILED).count(), 1, "{output}");
+    // The second one's end may be in it already.
+    let failures = output.matches(FAILED).count();
+    assert!((1..=2).contains(&failures), "{output}");
 }

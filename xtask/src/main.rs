@@ -34,6 +34,7 @@ mod process;
 mod protobuf;
 mod report;
 mod rerun;
+mod runtimes;
 mod siblings;
 mod soak;
 mod systemd;
@@ -70,6 +71,7 @@ usage: cargo xtask <command>
   kernels    [--quick]   profile a program on other kernels under qemu (kept in target/kernels); with --quick on the
              oldest and the newest only, and not on aarch64
   systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
+  runtimes   profile programs in other releases of language runtimes, as root (kept in target/runtimes)
   soak       [--minutes N]   run the release build under load, reloads and faults for two hours or N minutes
   helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools it builds
              first (about ten minutes; kept in target/peers)
@@ -133,6 +135,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("kernels", ["--quick"]) => kernels::quick(&workspace, &mut report)?,
         ("nightly", []) => nightly::run(&workspace, &mut report)?,
         ("nightly", ["--list"]) => nightly::list(),
+        ("runtimes", []) => runtimes::run(&workspace, &mut report)?,
         ("soak", options) => soak::run(&workspace, options)?,
         ("systemd", []) => systemd::run(&workspace, &mut report)?,
         ("helm", []) => helm::run(&workspace, &mut report)?,

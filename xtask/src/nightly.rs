@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, new, test};
+use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, new, runtimes, test};
 
 /// Per fuzz target.
 const FUZZ_SECONDS: u32 = 60;
@@ -49,6 +49,11 @@ const PARTS: &[Part] = &[
         command: "kernels",
         proves: "stacks on Linux 5.10, 6.1 and 6.12, of x86-64 and aarch64",
         run: kernels::run,
+    },
+    Part {
+        command: "runtimes",
+        proves: "exact chains in other releases of the language runtimes",
+        run: runtimes::run,
     },
     Part {
         command: "test, the longest",

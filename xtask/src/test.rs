@@ -226,6 +226,7 @@ mod tests {
     const IGNORED: &[(&str, &[&str])] = &[
         ("needs the peers, see cargo xtask test", PEER_TESTS),
         ("cargo xtask kernels runs it", &["kernels"]),
+        ("cargo xtask runtimes runs it", &["ebpf"]),
         ("cargo xtask systemd runs it", &["systemd"]),
         ("cargo xtask soak runs it", &["soak"]),
         ("cargo xtask kubernetes-test runs it", &["kubernetes"]),

@@ -11,7 +11,7 @@ use object::elf::{
     SHT_DYNSYM, SHT_SYMTAB, STT_FUNC,
 };
 use profcol_ebpf_unwind::{ElfCode, Index};
-use profcol_elf::{Elf, LE, Machine, Source, Symbol, entries};
+use profcol_elf::{Elf, Extent, LE, Machine, Source, Symbol, entries};
 
 /// About half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
@@ -24,6 +24,9 @@ const MUSL_TABLE_SHIFT: u32 = 3;
 const MAX_CONSTANTS: usize = 4096;
 /// Maximum amount of data to search for a string.
 const MAX_SEARCHED: u64 = 32 << 20;
+/// Maximum amount of data to search in parts: Node.js has 45 MiB of constants, ICU's among them.
+const MAX_SEARCHED_IN_PARTS: u64 = 128 << 20;
+const PART_BYTES: u64 = 1 << 20;
 
 pub struct ElfFile<'a, S: ?Sized> {
     pub code: &'a ElfCode,
@@ -193,6 +196,34 @@ impl<'a, S: Source + ?Sized> ElfFile<'a, S> {
         let at = memmem::find(&bytes, text.as_bytes())? + text.len();
         let rest = bytes.get(at..)?;
         Some(rest.get(..length.min(rest.len()))?.to_vec())
+    }
+
+    /// The first answer of `find` to a part of the section. Parts overlap by `overlap` bytes.
+    pub fn search<T>(
+        &self,
+        section: &str,
+        overlap: usize,
+        find: impl Fn(&[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let section = self.elf.find(section.as_bytes())?;
+        let whole = self.elf.extent("constants", section);
+        let mut rest = whole.size.min(MAX_SEARCHED_IN_PARTS);
+        let mut offset = whole.offset;
+        while rest > 0 {
+            let size = rest.min(PART_BYTES + overlap as u64);
+            let part = Extent {
+                offset,
+                size,
+                ..whole
+            };
+            let found = find(&part.read(self.source, size).ok()?);
+            if found.is_some() {
+                return found;
+            }
+            offset = offset.checked_add(PART_BYTES)?;
+            rest = rest.saturating_sub(PART_BYTES);
+        }
+        None
     }
 
     /// The GOT entries that lead to a thread-local variable.

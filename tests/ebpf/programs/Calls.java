@@ -3,7 +3,7 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.time.Instant;
 import java.util.Arrays;
-import java.util.List;
+import java.util.Collections;
 import java.util.concurrent.Callable;
 
 /** Burns CPU in methods called in different ways, each in one known chain, and accounts for its time. */
@@ -101,7 +101,7 @@ public class Calls {
     }
 
     static void by_stream() {
-        List.of(1).stream().map(number -> { // calls
+        Collections.singletonList(1).stream().map(number -> { // calls
             burn(); // calls
             return number;
         }).forEach(number -> { }); // calls

@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod faults;
 pub mod hosts;
 pub mod http2;
+pub mod installation;
 pub mod judge;
 pub mod kafka;
 pub mod peers;

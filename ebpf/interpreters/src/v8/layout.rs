@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 
+use memchr::memmem;
 use profcol_ebpf_common::interpreter::v8;
 
 use super::positions::PositionFormat;
@@ -107,7 +108,7 @@ pub struct ScopeInfoOffsets {
 pub struct BytecodeOffsets {
     pub data: u32,
     pub positions: u64,
-    /// None if the file is stripped.
+    /// None if the file has no such table.
     pub sizes: Option<BytecodeSizes>,
 }
 
@@ -119,10 +120,35 @@ impl BytecodeSizes {
     const WIDTHS: usize = 3;
     /// The first bytecodes are prefixes: the operands of the next one are wide, or extra wide.
     const PREFIXES: [usize; 4] = [1, 2, 1, 2];
+    /// The sizes of the prefixes, and of the bytecodes after them, which are for breakpoints and have no operands, one, and so on.
+    const FIRST: [[u8; 9]; Self::WIDTHS] = [
+        [1, 1, 1, 1, 1, 2, 3, 4, 5],
+        [1, 1, 1, 1, 1, 3, 5, 7, 9],
+        [1, 1, 1, 1, 1, 5, 9, 13, 17],
+    ];
+    /// Bytes have no more values.
+    const MAX_BYTECODES: usize = 256;
+    pub const MAX_BYTES: usize = Self::WIDTHS * Self::MAX_BYTECODES;
 
     pub fn new(table: Vec<u8>) -> Option<Self> {
         let is_whole = !table.is_empty() && table.len().is_multiple_of(Self::WIDTHS);
         is_whole.then_some(Self(table))
+    }
+
+    /// Recognizes the table by how it begins for each width.
+    pub fn find(constants: &[u8]) -> Option<Self> {
+        let [narrow, wide, _] = Self::FIRST;
+        memmem::find_iter(constants, &narrow).find_map(|start| {
+            let table = constants.get(start..)?;
+            let near = table.get(..table.len().min(Self::MAX_BYTECODES + wide.len()))?;
+            let counts = memmem::find_iter(near, &wide);
+            counts.into_iter().find_map(|count| {
+                let table = table.get(..Self::WIDTHS * count)?;
+                let mut rows = table.chunks_exact(count).zip(Self::FIRST);
+                let is_it = rows.all(|(row, first)| row.starts_with(&first));
+                is_it.then(|| Self(table.to_vec()))
+            })
+        })
     }
 
     /// The size of the first bytecode with its prefix.

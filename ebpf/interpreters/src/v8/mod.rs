@@ -37,7 +37,6 @@ const VERSION: [&str; 3] = [
 ];
 const CONSTANTS: &str = "v8dbg_";
 const BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
-const MAX_BYTECODE_SIZES: u64 = 3 * 256;
 /// Minimum size of all builtins together.
 const MIN_BUILTINS_BYTES: u64 = 512 << 10;
 const BUILTIN: &str = "Builtins_";
@@ -80,9 +79,12 @@ pub fn detect<S: Source + ?Sized>(
         why,
     };
     let [sizes] = executable.symbols([BYTECODE_SIZES]);
-    let sizes = sizes.filter(|symbol| symbol.size <= MAX_BYTECODE_SIZES);
+    let sizes = sizes.filter(|symbol| symbol.size <= BytecodeSizes::MAX_BYTES as u64);
     let sizes = sizes.and_then(|symbol| executable.loaded(symbol.address, symbol.size as usize));
     let sizes = sizes.and_then(BytecodeSizes::new);
+    // A stripped file has the table without its name.
+    let sizes = sizes
+        .or_else(|| executable.search(".rodata", BytecodeSizes::MAX_BYTES, BytecodeSizes::find));
     let constants = executable.numbers(CONSTANTS);
     let heap = HeapLayout::new(version, &constants, sizes).map_err(refuse)?;
     let builtins = executable.functions_named(|name| name.starts_with(BUILTIN));

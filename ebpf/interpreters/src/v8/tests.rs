@@ -111,6 +111,23 @@ fn bytecode_sizes_depend_on_operand_width() {
 }
 
 #[test]
+fn finds_the_sizes_of_bytecodes_without_a_symbol() {
+    let narrow = [1, 1, 1, 1, 1, 2, 3, 4, 5, 2, 1];
+    let wide = [1, 1, 1, 1, 1, 3, 5, 7, 9, 3, 1];
+    let extra_wide = [1, 1, 1, 1, 1, 5, 9, 13, 17, 5, 1];
+    let table = [narrow, wide, extra_wide].concat();
+    let sizes = BytecodeSizes::new(table.clone());
+    assert!(sizes.is_some());
+    // Something else begins alike.
+    let constants = [&narrow[..], &[0; 300], &table, &[7; 10]].concat();
+    assert_eq!(BytecodeSizes::find(&constants), sizes);
+    let is_cut = BytecodeSizes::find(&constants[..constants.len() - 11]);
+    assert_eq!(is_cut, None);
+    let without_last = [narrow, wide, wide].concat();
+    assert_eq!(BytecodeSizes::find(&without_last), None);
+}
+
+#[test]
 fn reads_strings_in_parts_and_survives_cycles() {
     let layout = layout();
     let mut memory = Words::default();

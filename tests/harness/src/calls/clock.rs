@@ -1,7 +1,7 @@
 //! What a program with known call chains says about itself: when it was in which chain, and its CPU time.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The programs write their account to the file in this variable.
@@ -29,12 +29,7 @@ pub struct Clock {
 impl Clock {
     #[expect(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
-        Self::within(&std::env::temp_dir())
-    }
-
-    /// Below this folder, for programs that see no other.
-    pub fn within(folder: &Path) -> Self {
-        let folder = tempfile::tempdir_in(folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         Self { folder }
     }
 

@@ -47,7 +47,11 @@ pub fn calls() -> Calls {
         ways: CHAINS.len() + 2,
         chain: Box::new(expected),
         is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
-        name: |name| name,
+        // Since 8.4 with the place.
+        name: |name| match name.starts_with("{closure") {
+            true => "{closure}",
+            false => name,
+        },
         is_elsewhere: |_| false,
         // PHP's functions that switch fibers have no unwind information.
         ends: &["by_fiber"],
