@@ -1,7 +1,6 @@
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
-import java.time.Instant;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.concurrent.Callable;
@@ -136,9 +135,20 @@ public class Calls {
         burn(); // calls
     }
 
+    // JDK 8 only knows the milliseconds since 1970: what to add to the time since some start.
+    static final long EPOCH = epoch();
+
+    static long epoch() {
+        long before = System.currentTimeMillis();
+        long now = before;
+        while (now == before) {
+            now = System.currentTimeMillis();
+        }
+        return now * 1_000_000 - System.nanoTime();
+    }
+
     static long now() {
-        Instant now = Instant.now();
-        return now.getEpochSecond() * 1_000_000_000 + now.getNano();
+        return EPOCH + System.nanoTime();
     }
 
     // The start and the CPU time before a chain.

@@ -156,6 +156,10 @@ function by_destructor() {
 
 function by_closure() {
     $closure = fn() => burn(); // calls
+    if (PHP_VERSION_ID < 80000) {
+        // Something else would be at its address before its name is read.
+        $GLOBALS['closure'] = $closure;
+    }
     $closure(); // calls
 }
 

@@ -6,7 +6,7 @@
 //! fp - 8   the caller's stack pointer, before the interpreter's entry changed it
 //! fp - 16  ...
 //! fp - 24  Method
-//! fp - 64  bytecode pointer; in r13 while the interpreter runs
+//! fp - 64  bytecode pointer; in r13 while the interpreter runs (JDK 8: fp - 56)
 //! ```
 
 use super::step::{CodeFrame, MAX_FRAME_BYTES, Walk};
@@ -17,9 +17,8 @@ use crate::walk::UserMemory;
 const SENDER_SP: u64 = 8;
 const METHOD: u64 = 24;
 
-/// A frame that is still being set up has at most this below its frame pointer; every other one has
-/// more, with the return address of a call.
-const FIXED_BYTES: u64 = 72;
+/// The last slot that each frame has, below its bytecode pointer.
+const LAST_SLOT_BYTES: u64 = 8;
 
 impl Walk {
     /// [`step`](Self::step) for interpreted frames.
@@ -30,7 +29,9 @@ impl Walk {
         cache: &CodeCache,
         memory: &mut (impl BlockMemory + UserMemory),
     ) -> Result<CodeFrame, HotspotError> {
-        if self.exact != 0 && self.fp.wrapping_sub(self.sp) < FIXED_BYTES {
+        // A frame that is still being set up lacks slots.
+        let fixed_bytes = u64::from(layout.frame_bcp) + LAST_SLOT_BYTES;
+        if self.exact != 0 && self.fp.wrapping_sub(self.sp) < fixed_bytes {
             return self.leave_entry(layout, memory);
         }
         let is_entering = self.exact != 0 && self.is_just_above(self.bcp);
