@@ -33,10 +33,18 @@ function inner() {
     burn(); // calls
 }
 
+// Before PHP 8, something else would be at its address before its name is read.
+function kept($by, $closure) {
+    if (PHP_VERSION_ID < 80000) {
+        $GLOBALS[$by] = $closure;
+    }
+    return $closure;
+}
+
 function by_map() {
-    array_map(function ($_) { // calls
+    array_map(kept('by_map', function ($_) { // calls
         burn(); // calls
-    }, [1]); // calls before PHP 8
+    }), [1]); // calls before PHP 8
 }
 
 function by_sort() {
@@ -156,11 +164,7 @@ function by_destructor() {
 
 function by_closure() {
     $closure = fn() => burn(); // calls
-    if (PHP_VERSION_ID < 80000) {
-        // Something else would be at its address before its name is read.
-        $GLOBALS['closure'] = $closure;
-    }
-    $closure(); // calls
+    kept('by_closure', $closure)(); // calls
 }
 
 function by_name() {
