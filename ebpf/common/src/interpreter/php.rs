@@ -14,7 +14,7 @@ use crate::walk::Registers;
 pub struct Layout {
     /// An instruction of `execute_ex` with a complete frame; 0 if there is none.
     pub body: u32,
-    /// Size of that frame, with the return address.
+    /// Size of that frame, with the return address; 0 if it has a frame pointer, which generated code keeps.
     pub frame_bytes: u32,
     /// Start of the code that may have called it.
     pub text_start: u32,
@@ -40,8 +40,11 @@ impl Layout {
         }
         let mut sp = registers.sp;
         for _ in 0..2 {
-            let at = sp.wrapping_add(self.frame_bytes.into()).wrapping_sub(8);
-            let caller = memory.word(at)?.wrapping_sub(state);
+            let return_address = match self.frame_bytes {
+                0 => registers.fp.wrapping_add(8),
+                bytes => sp.wrapping_add(bytes.into()).wrapping_sub(8),
+            };
+            let caller = memory.word(return_address)?.wrapping_sub(state);
             if caller >= u64::from(self.text_start) && caller < u64::from(self.text_end) {
                 return Some(Registers {
                     ip: state.wrapping_add(self.body.into()),

@@ -26,6 +26,8 @@ const STATE: &str = "executor_globals";
 const STATE_OF_THREADS: &str = "executor_globals_offset";
 const VERSION: &str = "X-Powered-By: PHP/";
 const VERSION_BYTES: usize = 16;
+/// What a frame pointer and the return address take.
+const FRAME_POINTER_BYTES: i32 = 16;
 /// Bytes of the loop before it runs the first instruction.
 const ENTRY_BYTES: usize = 256;
 
@@ -97,12 +99,13 @@ fn generated_code<S: Source + ?Sized>(
     let body = jumps.next()?.ip().wrapping_sub(delta);
     let index = Index::open(executable.code, executable.source).ok()?;
     let table = index.pages(executable.source, body >> PAGE_SHIFT, 1).ok()?;
-    let Rule::Frame {
-        cfa: Cfa::Sp(frame_bytes),
-        ..
-    } = table.lookup(body)
-    else {
+    let Rule::Frame { cfa, .. } = table.lookup(body) else {
         return None;
+    };
+    let frame_bytes = match cfa {
+        Cfa::Sp(bytes) => bytes,
+        Cfa::Fp(FRAME_POINTER_BYTES) => 0,
+        _ => return None,
     };
     let mut segments = executable.code.segments.iter();
     let text = segments.find(|segment| segment.holds(entry))?;

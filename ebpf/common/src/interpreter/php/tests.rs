@@ -185,6 +185,32 @@ fn generated_code_is_left_with_and_without_padding() {
     }
 }
 
+#[test]
+fn generated_code_is_left_by_the_frame_pointer_of_the_loop() {
+    let layout = Layout {
+        body: 0x25,
+        text_start: 0x10,
+        text_end: 0x100,
+        ..Layout::default()
+    };
+    let before = Registers {
+        ip: 1,
+        sp: 0x7000,
+        fp: 0x7040,
+        link: 0,
+    };
+    for (caller, is_known) in [(0x40_0050, true), (0x50_0050, false)] {
+        let mut memory = Memory::default();
+        put(&mut memory, 0x7040, &[0x7100, caller]);
+        let left = layout.leave_generated(&before, 0x40_0000, &mut memory);
+        let expected = Registers {
+            ip: 0x40_0025,
+            ..before
+        };
+        assert_eq!(left, is_known.then_some(expected));
+    }
+}
+
 proptest! {
     /// Over arbitrary memory the walk may be endless, so the caller stops it.
     #[test]
