@@ -103,7 +103,7 @@ impl ShortLived<'_> {
         round
     }
 
-    const FREQUENCY: u32 = 199;
+    const FREQUENCY: u32 = 499;
 }
 
 /// What processes that live shortly said of themselves, and their samples meanwhile.
@@ -143,7 +143,7 @@ pub struct Churn<'a> {
 impl Churn<'_> {
     /// No sample mixes functions up: `is_right` has no answer for frames that have no counterpart.
     pub fn check(&self, is_right: impl Fn(&[&Frame]) -> Option<bool>) {
-        let profiler = Profiler::start(199);
+        let profiler = Profiler::start(499);
         let running = Running::start(self.program, self.arguments);
         let pid = running.pid();
         let profile = profiler.until(TIMEOUT, |profile| {
@@ -195,7 +195,7 @@ pub fn check_isolated(
 
 /// Profiles while a command runs in a root and a PID namespace of its own.
 pub fn profile_isolated(command: &str, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let script =
         format!("root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {command}");
     let arguments = [

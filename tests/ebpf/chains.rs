@@ -36,6 +36,17 @@ impl Live {
         Some(Self { subject, running })
     }
 
+    /// Builds all before the first one starts: running, they would take CPU time from the compilers.
+    pub fn start_all(workshop: &Workshop, programs: Vec<Program>) -> Vec<Self> {
+        let built = programs.iter().map(|it| workshop.build_all(it).is_some());
+        let built: Vec<bool> = built.collect();
+        let programs = programs.into_iter().zip(built);
+        let programs = programs.filter_map(|(program, is_built)| is_built.then_some(program));
+        programs
+            .filter_map(|program| Self::start(workshop, program))
+            .collect()
+    }
+
     /// Its name and process.
     pub fn running(&self) -> (&'static str, u32) {
         (self.subject.program.name, self.running.pid())
@@ -126,11 +137,9 @@ fn shows_exactly_the_known_chains() {
     }
     let only = std::env::var("PROGRAM").unwrap_or_default();
     let workshop = Workshop::open();
-    let mut lives: Vec<Live> = programs()
-        .into_iter()
-        .filter(|program| program.name.contains(&only))
-        .filter_map(|program| Live::start(&workshop, program))
-        .collect();
+    let programs = programs().into_iter();
+    let programs = programs.filter(|program| program.name.contains(&only));
+    let mut lives = Live::start_all(&workshop, programs.collect());
     check(&mut lives, Profiler::start(997));
 }
 

@@ -78,7 +78,7 @@ fn threads_have_their_trace_and_labels() {
                 .map(|path| Program::new(name, path)),
         );
     }
-    for options in ["frequency: 299", "frequency: 299, aggregation: count"] {
+    for options in ["frequency: 997", "frequency: 299, aggregation: count"] {
         check(&programs, options);
     }
 }
@@ -142,8 +142,8 @@ fn variables_may_be_in_libraries() {
         });
         linked.push(Program::new(&format!("{name}, needed"), needs));
     }
-    check(&opening, "frequency: 299");
-    check(&linked, "frequency: 299, aggregation: count");
+    check(&opening, "frequency: 997");
+    check(&linked, "frequency: 997, aggregation: count");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_library_may_be_opened_late() {
         arguments: vec!["5".to_owned(), library],
         ..Program::new("opened late", program)
     };
-    check(&[program], "frequency: 299");
+    check(&[program], "frequency: 997");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_closed_library_leaves_no_contexts() {
     // The other one gets the number of the closed one, and the threads still have that one's blocks.
     let paths = [&library, &other].map(|path| path.to_str().unwrap());
     let arguments = [paths[0], "start", "15", "close", paths[1], "600"];
-    let profiler = Profiler::start_with("frequency: 299");
+    let profiler = Profiler::start_with("frequency: 997");
     let running = Running::start(&program, &arguments);
     let pid = running.pid();
     let mut symbols = Symbols::read(&program);

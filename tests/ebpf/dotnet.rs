@@ -22,7 +22,7 @@ use crate::calls::{Calls, chain_of, count, name, names_of, profile_isolated};
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
-const MIN_SAMPLES: usize = 1000;
+const MIN_SAMPLES: usize = 700;
 /// Far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -285,7 +285,7 @@ fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
         .iter()
         .map(|(it, _)| Settled::new(program, it.pid()));
     let mut settled: Vec<_> = settled.collect();
-    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
         // Each has to see the profile.
         let is_enough: Vec<_> = settled
             .iter_mut()
@@ -410,7 +410,7 @@ fn short_lived_processes_have_names() {
     let workshop = Workshop::open();
     // The newest version.
     if let Some((version, program)) = programs(PROGRAM, &workshop).pop() {
-        let profiler = Profiler::start(199);
+        let profiler = Profiler::start(499);
         let command = "while :; do \"$0\" 1; done";
         let running = Running::start(Path::new("sh"), &["-c", command, program.to_str().unwrap()]);
         let path = program.to_str().unwrap();
@@ -450,7 +450,7 @@ fn methods_that_come_and_go_do_not_mix_up_names() {
     // The oldest and the newest version.
     let programs = programs.next().into_iter().chain(programs.next_back());
     for (version, program) in programs {
-        let profiler = Profiler::start(199);
+        let profiler = Profiler::start(499);
         let running = Running::start(&program, &["200", ITERATIONS]);
         let pid = running.pid();
         let is_made = |sample: &Sample| {

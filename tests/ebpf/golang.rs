@@ -169,7 +169,7 @@ fn goroutines_have_their_labels_in_each_version() {
             skip("no Go");
             return;
         };
-        profile_and_check(&program, toolchain, "frequency: 99");
+        profile_and_check(&program, toolchain, "frequency: 499");
     }
 }
 
@@ -194,10 +194,10 @@ fn goroutines_have_their_labels_in_each_kind_of_program() {
             skip("no Go");
             return;
         };
-        profile_and_check(&program, name, "frequency: 99");
+        profile_and_check(&program, name, "frequency: 499");
         // The programs find labels in the same way, whatever happens to the sample.
         if name == "linked" {
-            profile_and_check(&program, name, "frequency: 99, aggregation: count");
+            profile_and_check(&program, name, "frequency: 499, aggregation: count");
         }
     }
 }

@@ -67,7 +67,7 @@ pub fn check(node: &Installation, options: &[&str], what: &str) {
         let clock = Clock::new();
         let running = Running::start_installed(&clock, node, &arguments);
         let pid = running.pid();
-        let profile = Profiler::start(199).until(TIMEOUT, |profile| {
+        let profile = Profiler::start(499).until(TIMEOUT, |profile| {
             samples_with_table(profile, pid) >= MIN_SAMPLES
         });
         (profile, pid, clock)
@@ -222,7 +222,7 @@ fn code_from_strings_has_the_file_of_its_source_url() {
         let is_rendered =
             |sample: &Sample| sample.pid == pid && names(sample).contains(&"rendered");
         let profile =
-            Profiler::start(199).until(TIMEOUT, |profile| count(profile, is_rendered) >= 100);
+            Profiler::start(499).until(TIMEOUT, |profile| count(profile, is_rendered) >= 100);
         drop(running);
         let frames = profile
             .samples

@@ -127,7 +127,7 @@ pub fn check(luajit: &Installation, mode: &str) {
     let calls = calls(mode);
     let program = calls.path();
     let clock = Clock::new();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let arguments = [program.to_str().unwrap(), "200", mode];
     let running = Running::start_installed(&clock, luajit, &arguments);
     let pid = running.pid();
@@ -171,7 +171,7 @@ fn the_stripped_library_in_another_program_has_exact_chains() {
     };
     let calls = calls(INTERPRETED);
     let path = calls.path();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let arguments = [path.to_str().unwrap(), "200", INTERPRETED];
     let clock = Clock::new();
     let running = Running::start_with(&clock, &program, &arguments);

@@ -225,7 +225,7 @@ fn native_frames_of_interpreters_are_hidden_or_shown() {
     let workshop = Workshop::open();
     let subjects = Subject::all(&workshop);
     let seen = ["hide", "show"].map(|mode| {
-        let options = format!("frequency: 199, interpreter_frames: {mode}");
+        let options = format!("frequency: 499, interpreter_frames: {mode}");
         let profile = Profiler::start_with(&options).until(TIMEOUT, |profile| {
             let is_enough =
                 |it: &Subject| count(profile, |sample| it.around(sample).is_some()) >= MIN_SAMPLES;

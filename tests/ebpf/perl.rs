@@ -106,7 +106,7 @@ pub fn check(perl: &Installation) {
     let calls = calls();
     let program = calls.path();
     let clock = Clock::new();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = Running::start_installed(&clock, perl, &[program.to_str().unwrap(), "200"]);
     let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| {
@@ -137,7 +137,7 @@ fn threads_have_interpreters_of_their_own() {
         skip("no perl with threads");
         return;
     }
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = Running::start(&perl, &["-e", THREADS]);
     let pid = running.pid();
     let is_thread = |sample: &Sample| sample.pid == pid && names(sample).contains(&"main::work");

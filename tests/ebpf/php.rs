@@ -73,7 +73,7 @@ pub fn check(php: &Installation, version: (u32, u32)) {
     let has_fibers = version >= (8, 1);
     let has_opcache_inside = version >= (8, 5);
     let program = calls().path();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = kinds.iter().map(|options| {
         let mut arguments = options.to_vec();
         if !options.is_empty() && !has_opcache_inside {
@@ -175,7 +175,7 @@ fn pages_do_not_mix_up_their_names() {
     }
     let address = free_address();
     let directory = directory.path().to_str().unwrap();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let server = Running::start_quietly(&php, &["-n", "-S", &address.to_string(), "-t", directory]);
     let pid = server.pid();
     let is_done = AtomicBool::new(false);
@@ -278,7 +278,7 @@ fn damage_in_an_interpreter_only_affects_its_frames() {
         ("state", &[unreadable]),
         ("cycle", &[named; 100]),
     ];
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = damages.map(|(damage, expected)| {
         let running = Running::start(&program, &[damage]);
         (running.pid(), damage, expected, running)

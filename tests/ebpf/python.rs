@@ -85,7 +85,7 @@ pub fn check(python: &Installation, minor: u32) {
     let arguments = [program.to_str().unwrap(), "200"];
     let running = Running::start_installed(&clock, python, &arguments);
     let pid = running.pid();
-    let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
         samples_with_table(profile, pid) >= MIN_SAMPLES
     });
     drop(running);
@@ -166,7 +166,7 @@ fn free_threaded_builds_show_exact_chains() {
         let arguments = python.arguments(&[program.to_str().unwrap(), "200"]);
         let running = Running::start_with(&clock, FreeThreaded::PROGRAM.as_ref(), &arguments);
         let pid = running.pid();
-        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+        let profile = Profiler::start(499).until(TIMEOUT, |profile| {
             clock.has_begun() && samples_with_table(profile, pid) >= MIN_SAMPLES
         });
         drop(running);
@@ -187,7 +187,7 @@ fn threads_without_a_global_lock_show_exact_chains() {
         let running = Running::start(FreeThreaded::PROGRAM.as_ref(), &arguments);
         let pid = running.pid();
         let chains = calls_in_threads(python.minor);
-        let profile = Profiler::start(99).until(TIMEOUT, |profile| {
+        let profile = Profiler::start(499).until(TIMEOUT, |profile| {
             let is_in_thread =
                 |it: &Sample| it.pid == pid && (chains.is_of_thread)(it) && !it.is_before_table();
             count(profile, is_in_thread) >= MIN_SAMPLES
@@ -234,7 +234,7 @@ fn finds_each_of_a_thousand_threads() {
         return;
     };
     let program = program();
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = Running::start(&path, &[program.to_str().unwrap(), "200", "1000"]);
     let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| {
@@ -420,7 +420,7 @@ fn damage_in_an_interpreter_only_affects_its_frames() {
         ("cframe", &["[python: unreadable]"]),
         ("cycle", &["[python: no name]"; 100]),
     ] {
-        let profiler = Profiler::start(99);
+        let profiler = Profiler::start(499);
         let running = Running::start(&program, &[damage]);
         let pid = running.pid();
         let profile = profiler.until(TIMEOUT, |profile| {
@@ -488,7 +488,7 @@ fn shows_frames_of_subinterpreters() {
         if minor < 9 {
             continue;
         }
-        let profiler = Profiler::start(199);
+        let profiler = Profiler::start(499);
         let running = Running::start(&path, &["-c", SUBINTERPRETERS]);
         let pid = running.pid();
         let profile = profiler.until(TIMEOUT, |profile| samples_with_table(profile, pid) > 600);

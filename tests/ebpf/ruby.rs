@@ -118,7 +118,7 @@ fn names(sample: &Sample) -> Vec<&str> {
 pub fn check(commands: &[(Installation, &[&str])]) {
     let calls = calls();
     let program = calls.path();
-    let mut profiler = Profiler::start(199);
+    let mut profiler = Profiler::start(499);
     // A process is known to run Ruby after its first sample in the interpreter, which needs the unwind table.
     let before = commands.iter().map(|(ruby, _)| {
         let script = "loop { 100.times { |number| number } }";
@@ -219,7 +219,7 @@ fn threads_without_the_gvl_have_their_own_stacks() {
     let Some(ruby) = any_ruby() else {
         return;
     };
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = Running::start(&ruby, &["--disable-gems", "-e", THREADS]);
     let pid = running.pid();
     let is_thread = |sample: &Sample| {
@@ -359,7 +359,7 @@ fn entering_or_leaving_a_block_hides_no_frame() {
     let Some(ruby) = any_ruby() else {
         return;
     };
-    let profiler = Profiler::start(199);
+    let profiler = Profiler::start(499);
     let running = Running::start(&ruby, &["--disable-gems", "-e", SHORT_BLOCKS]);
     let pid = running.pid();
     let profile = profiler.until(TIMEOUT, |profile| samples_in(KIND, profile, pid) >= 1000);
