@@ -216,7 +216,7 @@ pub enum Metadata {
     BehindCode(u16),
     /// After the relocations, in separate data.
     Mutable { data: u16, relocation_size: u16 },
-    /// Not in the tables of JDK 8: only the compiled method has a name.
+    /// Only the compiled method has a name.
     Unknown,
 }
 
@@ -239,10 +239,16 @@ impl NmethodMembers {
                 pcs_end: member("_dependencies_offset")?,
             },
         };
+        let metadata_offset = member("_metadata_offset").or_else(|| {
+            // In JDK 8 it is not in the tables, but between two that are.
+            let before = member("_oops_offset")?;
+            let is_between = member("_scopes_data_offset")? == before + 8;
+            is_between.then_some(before + 4)
+        });
         let is_own = matches!(debug, DebugMembers::Own { .. });
         let metadata = match (
             tables.offset("CodeBlob", "_mutable_data"),
-            member("_metadata_offset"),
+            metadata_offset,
         ) {
             (Some(data), _) => Metadata::Mutable {
                 data,
