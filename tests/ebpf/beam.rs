@@ -162,7 +162,7 @@ pub fn check(erlang: &Erlang, options: &[&str]) {
     let is_of_program = |sample: &Sample| {
         sample.pid == pid && names(sample).iter().any(|name| name.starts_with("calls:"))
     };
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, is_of_program) >= MIN_SAMPLES
     });
     drop(running);
@@ -267,7 +267,7 @@ fn code_that_replaces_other_code_does_not_mix_up_names() {
     let source = directory.join("churn.erl");
     fs::write(&source, CHURN).unwrap();
     compile(&source, &directory);
-    let profiler = Profiler::start(499);
+    let profiler = Profiler::start(199);
     let path = directory.display().to_string();
     let program = ["-noinput", "-pa", &path, "-run", "churn", "main", "200"];
     let running = Running::of(erlang.command(&program).spawn().unwrap());

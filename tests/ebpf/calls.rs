@@ -103,7 +103,7 @@ impl ShortLived<'_> {
         round
     }
 
-    const FREQUENCY: u32 = 499;
+    const FREQUENCY: u32 = 199;
 }
 
 /// What processes that live shortly said of themselves, and their samples meanwhile.

@@ -285,7 +285,7 @@ fn check(version: &str, program: &Path, settings: &[&[(&str, &str)]]) {
         .iter()
         .map(|(it, _)| Settled::new(program, it.pid()));
     let mut settled: Vec<_> = settled.collect();
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         // Each has to see the profile.
         let is_enough: Vec<_> = settled
             .iter_mut()

@@ -111,7 +111,7 @@ pub fn check(java: &Installation, options: &[&str], classes: &Path) {
     let running = Running::start_installed(&clock, java, &arguments);
     let pid = running.pid();
     wait_until(&format!("{java} to start"), || clock.has_begun());
-    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, |sample| {
             sample.pid == pid && names(sample).contains(&"Calls.main")
         }) >= MIN_SAMPLES

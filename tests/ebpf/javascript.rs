@@ -19,7 +19,7 @@ use crate::calls::{ShortLived, check_isolated, count, names_of, samples_with_tab
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
-const MIN_SAMPLES: usize = 700;
+const MIN_SAMPLES: usize = 1000;
 /// Far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 const ROUNDS: usize = 5;

@@ -66,28 +66,32 @@ fn functions_of_an_extension_keep_their_place_between_those_of_python() {
     if !can_profile() {
         return;
     }
-    let mut checked = 0;
+    let workshop = Workshop::open();
+    let mut running = Vec::new();
     for found in python::interpreters() {
-        let python = found.path.display().to_string();
         let Some(headers) = headers(&found.path) else {
             continue;
         };
-        let workshop = Workshop::open();
         let command = format!("cc -O2 -g -shared -fPIC -I{headers} mixed.c");
-        let Some(extension) = workshop.build(&format!("mixed-{}.so", found.minor), &command) else {
+        let library = format!("mixed-{}.so", running.len());
+        let Some(extension) = workshop.build(&library, &command) else {
             return;
         };
         let arguments = ["-c", MIXED, extension.to_str().unwrap()];
-        let running = Running::start(&found.path, &arguments);
-        let pid = running.pid();
-        let profile =
-            Profiler::start(499).until(TIMEOUT, |profile| samples_with_table(profile, pid) >= 500);
-        drop(running);
-        check_order(&profile, pid, &extension, &python);
-        checked += 1;
+        let process = Running::start(&found.path, &arguments);
+        running.push((found.path.display().to_string(), extension, process));
     }
-    if checked == 0 {
+    if running.is_empty() {
         skip("no Python with headers: install python3-dev");
+        return;
+    }
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
+        running
+            .iter()
+            .all(|(.., process)| samples_with_table(profile, process.pid()) >= 500)
+    });
+    for (python, extension, process) in running {
+        check_order(&profile, process.pid(), &extension, &python);
     }
 }
 

@@ -15,11 +15,11 @@ fn python_shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    for minor in [9, 13, 14] {
+    python::check(&[9, 13, 14].map(|minor| {
         let program = format!("/usr/bin/python3.{minor}");
         let python = Installation::unpacked(&format!("python-3.{minor}"), program);
-        python::check(&python, minor);
-    }
+        (python, minor)
+    }));
 }
 
 #[test]

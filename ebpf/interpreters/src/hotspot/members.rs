@@ -246,10 +246,7 @@ impl NmethodMembers {
             is_between.then_some(before + 4)
         });
         let is_own = matches!(debug, DebugMembers::Own { .. });
-        let metadata = match (
-            tables.offset("CodeBlob", "_mutable_data"),
-            metadata_offset,
-        ) {
+        let metadata = match (tables.offset("CodeBlob", "_mutable_data"), metadata_offset) {
             (Some(data), _) => Metadata::Mutable {
                 data,
                 relocation_size: tables.offset("CodeBlob", "_relocation_size")?,
