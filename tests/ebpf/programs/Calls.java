@@ -139,12 +139,17 @@ public class Calls {
     static final long EPOCH = epoch();
 
     static long epoch() {
-        long before = System.currentTimeMillis();
-        long now = before;
-        while (now == before) {
-            now = System.currentTimeMillis();
+        long latest = Long.MIN_VALUE;
+        // Another process may run between the two clocks.
+        for (int tick = 0; tick < 20; tick++) {
+            long before = System.currentTimeMillis();
+            long now = before;
+            while (now == before) {
+                now = System.currentTimeMillis();
+            }
+            latest = Math.max(latest, now * 1_000_000 - System.nanoTime());
         }
-        return now * 1_000_000 - System.nanoTime();
+        return latest;
     }
 
     static long now() {
@@ -165,7 +170,8 @@ public class Calls {
 
     static void end(String way) {
         long used = threads.getCurrentThreadCpuTime() - cpu;
-        clock.println(way + " " + start + " " + now() + " " + used + " " + (burned - before));
+        long stop = now();
+        clock.println(way + " " + start + " " + stop + " " + used + " " + (burned - before));
     }
 
     public static void main(String[] arguments) throws Exception {
