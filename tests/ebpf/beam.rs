@@ -98,7 +98,7 @@ impl Erlang {
         })
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.starter.command();
         command
             .args(arguments)

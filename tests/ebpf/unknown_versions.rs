@@ -102,7 +102,7 @@ service:
 }
 
 /// What `profcol processes` says of one.
-fn described(pid: u32) -> Value {
+pub fn described(pid: u32) -> Value {
     let pid = pid.to_string();
     let ended = run(&["processes", "--pid", &pid, "--format", "json"]);
     let known: Value = serde_json::from_str(&ended.stdout).unwrap();

@@ -49,7 +49,6 @@ const RUNTIMES: &[Runtime] = &[
     runtime("java-26", TESTING, "openjdk-26-jre-headless"),
     runtime("luajit-2025-01", STABLE, "luajit"),
     runtime("luajit-2025-10", TESTING, "luajit"),
-    runtime("luajit-2026-08", EXPERIMENTAL, "luajit/experimental"),
     runtime("node-20", STABLE, "nodejs"),
     runtime("node-24", TESTING, "nodejs"),
     runtime("otp-27", STABLE, "erlang-base"),

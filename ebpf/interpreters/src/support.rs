@@ -50,8 +50,8 @@ impl Support {
                 versions: format!("JDK {} to {}, x86-64", hotspot::OLDEST, hotspot::NEWEST),
                 tested: "8, 11, 17, 21 and 25",
                 names: "class and method",
-                lines: "yes, for interpreted and compiled code (JDK 8: compiled methods without)",
-                inlined: "yes (JDK 8: no)",
+                lines: "yes, for interpreted and compiled code",
+                inlined: "yes",
                 unsupported: "aarch64, OpenJ9, GraalVM native images (native code), frames of parked virtual threads, which are on the heap",
             },
             Runtime::DotNet => Self {
@@ -98,7 +98,7 @@ impl Support {
                 runtime,
                 implementation: "LuaJIT",
                 versions: "2.1 with 64-bit references (GC64), x86-64".to_owned(),
-                tested: "Debian's of 2022, those of January and October 2025, and of August 2026",
+                tested: "Debian's of 2022, and those of January and October 2025",
                 names: "the name that the caller uses, as in Lua's stack traces; else its file and first line",
                 lines: "yes; none for the function that entered compiled code",
                 inlined: "no",
@@ -112,7 +112,7 @@ impl Support {
                 names: "`lists:map/2`, `Enum.map/2`",
                 lines: "yes, of the last call",
                 inlined: "",
-                unsupported: "aarch64, other releases, the emulator without JIT compiler, callers of native functions on dirty schedulers",
+                unsupported: "aarch64, other releases (OTP 29 exports none of its state), the emulator without JIT compiler, callers of native functions on dirty schedulers",
             },
         }
     }

@@ -240,7 +240,7 @@ impl NmethodMembers {
             },
         };
         let metadata_offset = member("_metadata_offset").or_else(|| {
-            // In JDK 8 it is not in the tables, but between two that are.
+            // Builds of JDK 8 may lack it in their tables; it is between two that are there.
             let before = member("_oops_offset")?;
             let is_between = member("_scopes_data_offset")? == before + 8;
             is_between.then_some(before + 4)

@@ -104,7 +104,16 @@ fn names_methods_in_each_release() {
 
 #[test]
 fn compiled_code_has_inlined_functions() {
-    for release in RELEASES {
+    // Tables that do not lead to the methods which scopes refer to.
+    let oldest = &RELEASES[0];
+    let members = oldest.members.iter().copied();
+    let members: Vec<_> = members.filter(|it| it.1 != "_oops_offset").collect();
+    let without_metadata = Release {
+        has_metadata: false,
+        members: members.leak(),
+        ..oldest.clone()
+    };
+    for release in RELEASES.iter().chain([&without_metadata]) {
         let image = Image::new(release);
         let layout = layout(&image);
         let frame = |offset| {

@@ -242,7 +242,7 @@ impl Image {
                 self.set_number(nmethod + 204, offset(pcs_end));
                 self.set_number(nmethod + 220, offset(metadata));
                 if release.major == 8 {
-                    self.set_number(nmethod + 200, offset(data));
+                    self.set_number(nmethod + 224, offset(data));
                 } else {
                     self.set_word(nmethod + 120, data);
                 }

@@ -38,7 +38,7 @@ pub const COMMON: &[(&str, &str, u64)] = &[
 pub const RELEASES: &[Release] = &[
     Release {
         major: 8,
-        has_metadata: false,
+        has_metadata: true,
         types: &[("HeapBlock", 16), ("nmethod", 288)],
         members: &[
             ("CodeBlob", "_name", 8),
@@ -49,7 +49,8 @@ pub const RELEASES: &[Release] = &[
             ("nmethod", "_method", 80),
             ("nmethod", "_deoptimize_offset", 176),
             ("nmethod", "_deoptimize_mh_offset", 180),
-            ("nmethod", "_scopes_data_offset", 200),
+            ("nmethod", "_oops_offset", 216),
+            ("nmethod", "_scopes_data_offset", 224),
             ("nmethod", "_dependencies_offset", 204),
             ("ConstMethod", "_flags", 28),
             ("InstanceKlass", "_source_file_name_index", 298),
