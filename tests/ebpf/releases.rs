@@ -17,11 +17,8 @@ fn python_shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    python::check(&[9, 13, 14].map(|minor| {
-        let program = format!("/usr/bin/python3.{minor}");
-        let python = Installation::unpacked(&format!("python-3.{minor}"), program);
-        (python, minor)
-    }));
+    let releases = [("python-3.9", 9), ("python-3.13", 13), ("python-3.14", 14)];
+    python::check(&releases.map(|(release, minor)| (versioned(release), minor)));
 }
 
 #[test]
@@ -47,9 +44,8 @@ fn java_shows_exact_chains() {
     let Some(classes) = java::classes(&workshop) else {
         return;
     };
-    for major in [8, 11, 21, 25] {
-        let program = format!("/usr/lib/jvm/java-{major}-openjdk-amd64/bin/java");
-        let java = Installation::unpacked(&format!("java-{major}"), program);
+    for release in ["java-8", "java-11", "java-21", "java-25"] {
+        let java = jdk(release);
         java::check(&java, &[], &classes);
         java::check(&java, &["-Xint"], &classes);
     }
@@ -61,9 +57,8 @@ fn ruby_shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    for version in ["2.7", "3.3", "3.4"] {
-        let program = format!("/usr/bin/ruby{version}");
-        let ruby = Installation::unpacked(&format!("ruby-{version}"), program);
+    for release in ["ruby-2.7", "ruby-3.3", "ruby-3.4"] {
+        let ruby = versioned(release);
         let mut commands = vec![(ruby.clone(), &[][..])];
         if ruby::has_yjit(&ruby) {
             commands.push((ruby, &["--yjit"]));
@@ -78,10 +73,12 @@ fn php_shows_exact_chains() {
     if !can_profile() {
         return;
     }
-    for (major, minor) in [(7, 4), (8, 4), (8, 5)] {
-        let program = format!("/usr/bin/php{major}.{minor}");
-        let php = Installation::unpacked(&format!("php-{major}.{minor}"), program);
-        php::check(&php, (major, minor));
+    for (release, version) in [
+        ("php-7.4", (7, 4)),
+        ("php-8.4", (8, 4)),
+        ("php-8.5", (8, 5)),
+    ] {
+        php::check(&versioned(release), version);
     }
 }
 
@@ -119,6 +116,17 @@ fn erlang_shows_exact_chains() {
     beam::check(&erlang("otp-27"), &[]);
 }
 
+/// `php-8.4` has `/usr/bin/php8.4`.
+fn versioned(release: &str) -> Installation {
+    let program = release.replace('-', "");
+    Installation::unpacked(release, format!("/usr/bin/{program}"))
+}
+
+fn jdk(release: &str) -> Installation {
+    let program = format!("/usr/lib/jvm/{release}-openjdk-amd64/bin/java");
+    Installation::unpacked(release, program)
+}
+
 fn erlang(release: &str) -> beam::Erlang {
     let unpacked = |path: &Path| Installation::unpacked(release, path);
     beam::Erlang::find(unpacked).expect("no runtime")
@@ -135,10 +143,8 @@ fn newer_ones_are_named_as_unsupported() {
     let Some(classes) = java::classes(&workshop) else {
         return;
     };
-    let python = Installation::unpacked("python-3.15", "/usr/bin/python3.15");
-    let php = Installation::unpacked("php-8.6", "/usr/bin/php8.6");
-    let java = "/usr/lib/jvm/java-26-openjdk-amd64/bin/java";
-    let java = Installation::unpacked("java-26", java);
+    let [python, php] = ["python-3.15", "php-8.6"].map(versioned);
+    let java = jdk("java-26");
     let classes = classes.to_str().unwrap();
     let commands = [
         (
