@@ -37,12 +37,12 @@ impl Live {
     }
 
     /// Builds all before the first one starts: running, they would take CPU time from the compilers.
-    pub fn start_all(workshop: &Workshop, programs: Vec<Program>) -> Vec<Self> {
-        let built = programs.iter().map(|it| workshop.build_all(it).is_some());
-        let built: Vec<bool> = built.collect();
-        let programs = programs.into_iter().zip(built);
-        let programs = programs.filter_map(|(program, is_built)| is_built.then_some(program));
-        programs
+    pub fn start_all(workshop: &Workshop, programs: impl Iterator<Item = Program>) -> Vec<Self> {
+        let built: Vec<Program> = programs
+            .filter(|program| workshop.build_all(program).is_some())
+            .collect();
+        let built = built.into_iter();
+        built
             .filter_map(|program| Self::start(workshop, program))
             .collect()
     }
@@ -139,7 +139,7 @@ fn shows_exactly_the_known_chains() {
     let workshop = Workshop::open();
     let programs = programs().into_iter();
     let programs = programs.filter(|program| program.name.contains(&only));
-    let mut lives = Live::start_all(&workshop, programs.collect());
+    let mut lives = Live::start_all(&workshop, programs);
     check(&mut lives, Profiler::start(997));
 }
 

@@ -21,7 +21,7 @@ use crate::host::{Profiler, Running, can_profile};
 
 const FREQUENCY: u32 = 499;
 /// Enough to sample each chain often.
-const MIN_SAMPLES: usize = 700;
+const MIN_SAMPLES: usize = 1000;
 /// Far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 

@@ -22,7 +22,7 @@ use crate::calls::{
 use crate::host::{Profiler, Running, can_profile};
 
 /// Enough to sample each chain often.
-const MIN_SAMPLES: usize = 700;
+const MIN_SAMPLES: usize = 1200;
 /// Far longer than an idle machine needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 

@@ -241,9 +241,8 @@ impl NmethodMembers {
         };
         let metadata_offset = member("_metadata_offset").or_else(|| {
             // Builds of JDK 8 may lack it in their tables; it is between two that are there.
-            let before = member("_oops_offset")?;
-            let is_between = member("_scopes_data_offset")? == before + 8;
-            is_between.then_some(before + 4)
+            let (before, after) = (member("_oops_offset")?, member("_scopes_data_offset")?);
+            (after.checked_sub(before) == Some(8)).then(|| after - 4)
         });
         let is_own = matches!(debug, DebugMembers::Own { .. });
         let metadata = match (tables.offset("CodeBlob", "_mutable_data"), metadata_offset) {
