@@ -78,7 +78,7 @@ fn threads_have_their_trace_and_labels() {
                 .map(|path| Program::new(name, path)),
         );
     }
-    for options in ["frequency: 997", "frequency: 299, aggregation: count"] {
+    for options in ["frequency: 997", "frequency: 997, aggregation: count"] {
         check(&programs, options);
     }
 }

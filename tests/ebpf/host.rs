@@ -58,8 +58,7 @@ impl Running {
 
     /// Starts a program that accounts for its time.
     pub fn start_with(clock: &Clock, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
-        let mut command = Command::new(program);
-        Self(clock.give_to(&mut command).args(arguments).spawn().unwrap())
+        Self::start_installed(clock, &Installation::of_this_machine(program), arguments)
     }
 
     /// Starts a program of an installation that accounts for its time.

@@ -145,7 +145,16 @@ fn stripped_files_have_the_same_chains() {
         return;
     }
     let stripped = Installation::of_this_machine(stripped);
-    check(&stripped, &["--always-sparkplug"], "stripped");
+    for options in [
+        &["--no-sparkplug", "--no-maglev"][..],
+        &["--always-sparkplug"],
+    ] {
+        check(
+            &stripped,
+            options,
+            &format!("stripped {}", options.join(" ")),
+        );
+    }
 }
 
 /// Processes that live for about 50 ms after the startup of Node.js.

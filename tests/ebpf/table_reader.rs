@@ -67,11 +67,10 @@ fn a_process_that_builds_tables_is_restricted_and_replaced_when_it_dies() {
         for expected in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"] {
             assert!(status.contains(expected), "{expected} in {status}");
         }
+        let output = profiler.output();
+        let failures = output.matches(FAILED).count();
+        assert_eq!(failures, readers.len() - 1, "{output}");
         let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
         assert!(killed.unwrap().success());
     }
-    let output = profiler.output();
-    // The second one's end may be in it already.
-    let failures = output.matches(FAILED).count();
-    assert!((1..=2).contains(&failures), "{output}");
 }
